@@ -1,0 +1,34 @@
+# Two commands do everything: `make audit` (the main job) and `make test`. Both set up .venv first.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: audit test lint types clean
+
+audit: $(VENV)/.stamp-run
+	$(BIN)/neartie audit $(ARGS)
+
+test: $(VENV)/.stamp-dev
+	$(BIN)/pytest $(ARGS)
+
+lint: $(VENV)/.stamp-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.stamp-dev
+	$(BIN)/mypy
+	$(BIN)/pyright --pythonpath $(BIN)/python
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.stamp-run: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	touch $@
+
+$(VENV)/.stamp-dev: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	touch $@ $(VENV)/.stamp-run
+
+clean:
+	rm -rf $(VENV) build dist src/neartie.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,1 @@
+"""What is concluded: differences, bounds, verdict, evidence."""

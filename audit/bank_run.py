@@ -1,0 +1,339 @@
+"""One bank through both paths: launches, poison, replay, comparison, certificates."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..banks.bank import Bank, RowBlock
+from ..banks.errors import EnvelopeError
+from ..kernels.contract import Launch, Path, Routed
+from .attribute import fit_schedule
+from .certificates import Place, certificates
+from .compare import BASELINE, CANDIDATE, RankRows, RowComparison, compare_rows
+from .detect import Detector
+from .judged import JudgedBlock, judge_block
+from .launching import (
+    POISONS,
+    first_rows,
+    front_weights,
+    make_launch,
+    run_path,
+    same_bits,
+    tensors,
+)
+from .metrics.findings import same_as_expected
+from .metrics.swaps import boundary_counts
+from .metrics.weights import align
+from .policy import Policy
+from .tally import Tally, UnitKeys
+from .value_table import PAIRS, Pair, Part, ValueTable
+from .verdict import BatchFinding, Coverage, ScheduleFit
+
+# Bounds the two paths' outputs of one chunk to some tens of megabytes each.
+CHUNK_BYTES = 48 << 20
+MAX_CHUNK_ROWS = 4096
+# Units of different banks must not meet in one set; no bank has this many rows.
+UNIT_STRIDE = 1 << 40
+
+
+@dataclass(frozen=True)
+class Pairing:
+    """The two paths and the conditions that they are compared under."""
+
+    baseline: Path
+    candidate: Path
+    widths: tuple[int, ...]
+    ranks: int
+    policy: Policy
+
+
+@dataclass
+class BankOutcome:
+    """All that one bank contributes to an audit."""
+
+    bank: str
+    tallies: dict[int, Tally] = field(default_factory=dict)
+    values: ValueTable = field(default_factory=lambda: ValueTable("", 1))
+    certificates: list[dict[str, Any]] = field(default_factory=list)
+    findings: list[BatchFinding] = field(default_factory=list)
+    coverage: list[Coverage] = field(default_factory=list)
+    boundary: Counter[str] = field(default_factory=Counter)
+    tightest: dict[str, Any] | None = None
+    bits_equal: dict[int, dict[str, bool]] = field(default_factory=dict)
+    control: dict[str, float | None] = field(default_factory=dict)
+    replayed_rows: int = 0
+    schedule: ScheduleFit | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Compared:
+    """Both paths' outputs at one width, and what comparing them said."""
+
+    a: Routed
+    b: Routed
+    ranks: list[tuple[int, int, RowComparison]]
+    weights: dict[Pair, dict[int, Part]]
+
+
+class BankRun:
+    """Runs one bank. Rows stream in chunks, so memory does not grow with the bank."""
+
+    def __init__(self, bank: Bank, number: int, pairing: Pairing) -> None:
+        self.bank, self.number, self.pairing = bank, number, pairing
+        self.weights = front_weights(bank)
+        self.detector = Detector(bank, pairing.baseline, pairing.candidate, pairing.policy)
+        self._last: Compared | None = None
+        self.outcome = BankOutcome(bank.name, values=ValueTable(bank.name, pairing.ranks))
+
+    def run(self, progress: Callable[[int], None]) -> BankOutcome:
+        """Return the bank's outcome; ``progress`` is told how many rows x widths are done."""
+        widths = self._runnable_widths()
+        step = chunk_rows(self.bank, self.pairing.ranks)
+        for start in range(0, self.bank.rows, step) if widths else ():
+            block = self.bank.read(start, min(start + step, self.bank.rows))
+            judged = judge_block(self.bank, self.weights, block, with_control=start == 0)
+            self._boundary(judged)
+            if start == 0:
+                self.outcome.control = judged.control
+            for width in widths:
+                self._width(judged, width)
+                progress(block.rows)
+            self.detector.forget_chunk()
+            self._last = None
+        self.outcome.findings = self.detector.findings()
+        return self.outcome
+
+    def _runnable_widths(self) -> list[int]:
+        """Ask both paths about every width first; what one refuses is recorded as not run."""
+        widths = []
+        for width in self.pairing.widths:
+            reason = self._refusal(width)
+            self.outcome.coverage.append(Coverage(self.bank.name, width, not reason, reason))
+            if not reason:
+                widths.append(width)
+        return widths
+
+    def _refusal(self, width: int) -> str:
+        block = self.bank.read(0, min(width, self.bank.rows))
+        launch = make_launch(self.bank, self.weights, block, width, self.pairing.ranks)
+        for path in (self.pairing.baseline, self.pairing.candidate):
+            reason = path.unavailable()
+            if reason:
+                return f"{path.name}: {reason}"
+            try:
+                path.check(launch)
+            except EnvelopeError as error:
+                return f"{path.name}: {error}"
+        return ""
+
+    def _width(self, judged: JudgedBlock, width: int) -> None:
+        block = judged.block
+        launch = make_launch(self.bank, self.weights, block, width, self.pairing.ranks)
+        a = self._outputs(self.pairing.baseline, launch, block.rows)
+        b = self._outputs(self.pairing.candidate, launch, block.rows)
+        if block.start == 0:
+            self._replay(launch, a, b, block.rows)
+            self._fit_schedule(judged, width, a, b)
+        self.detector.batch(judged, width, a, b)
+        self._bits(width, a, b)
+        self._values(judged, width, a, b)
+        tally = self.outcome.tallies.setdefault(width, Tally())
+        keys = self._unit_keys(block)
+        compared = self._compared(judged, a, b)
+        for pair, parts in compared.weights.items():
+            self.outcome.values.of(width, "weights", pair).add(parts)
+        for rank, replicas, comparison in compared.ranks:
+            tally.add(self.bank.name, comparison, keys, rank, replicas)
+            self._certify(judged, width, rank, replicas, comparison, a, b)
+            self.detector.rows(judged, width, rank, comparison, a, b)
+
+    def _compared(self, judged: JudgedBlock, a: Routed, b: Routed) -> Compared:
+        """Compare the distinct ranks; outputs with the bits of the last width's are known."""
+        last = self._last
+        if last is not None and all(
+            same_bits(x, y)
+            for mine, other in ((a, last.a), (b, last.b))
+            for (_, x), (_, y) in zip(tensors(mine), tensors(other), strict=True)
+        ):
+            return last
+        distinct = distinct_ranks(a, b)
+        weights = self._weight_parts(judged, [rank for rank, _ in distinct], a, b)
+        ranks = [
+            (
+                rank,
+                replicas,
+                compare_rows(
+                    self._rank_rows(judged, a, rank),
+                    self._rank_rows(judged, b, rank),
+                    judged,
+                    self.bank.geometry,
+                    self.bank.scoring,
+                    self.pairing.policy,
+                ),
+            )
+            for rank, replicas in distinct
+        ]
+        self._last = Compared(a, b, ranks, weights)
+        return self._last
+
+    def _rank_rows(self, judged: JudgedBlock, out: Routed, rank: int) -> RankRows:
+        ids = out.ids[rank]
+        return RankRows(ids, out.weights[rank], judged.logit_slack(out, rank, ids))
+
+    def _outputs(self, path: Path, launch: Launch, rows: int) -> Routed:
+        return first_rows(run_path(path, launch), rows)
+
+    def _replay(self, launch: Launch, a: Routed, b: Routed, rows: int) -> None:
+        """A against A: each path once more, over other poison; the same bits must come out."""
+        self.outcome.replayed_rows += rows
+        for role, path, first in (
+            (BASELINE, self.pairing.baseline, a),
+            (CANDIDATE, self.pairing.candidate, b),
+        ):
+            again = first_rows(run_path(path, launch, POISONS[1]), rows)
+            self.detector.replay(role, launch.width, first, again)
+
+    def _fit_schedule(self, judged: JudgedBlock, width: int, a: Routed, b: Routed) -> None:
+        hidden, weight = judged.block.hidden, self.weights.latent
+        if self.outcome.schedule or hidden is None or weight is None or judged.latent is None:
+            return
+        if a.latent is not None and b.latent is not None:
+            self.outcome.schedule = fit_schedule(
+                hidden,
+                weight,
+                judged.latent,
+                (a.latent[0], b.latent[0]),
+                (
+                    self.pairing.baseline.declared.latent_schedule,
+                    self.pairing.candidate.declared.latent_schedule,
+                ),
+                self.pairing.ranks,
+                width,
+            )
+
+    def _bits(self, width: int, a: Routed, b: Routed) -> None:
+        other = dict(tensors(b))
+        equal = self.outcome.bits_equal.setdefault(width, {})
+        for name, array in tensors(a):
+            if name in other:
+                equal[name] = equal.get(name, True) and same_bits(array, other[name])
+
+    def _values(self, judged: JudgedBlock, width: int, a: Routed, b: Routed) -> None:
+        rows = np.arange(judged.block.rows, dtype=np.int64) + judged.block.start
+        for tensor, exact in (("latent", judged.latent), ("logits", judged.logits)):
+            x, y = getattr(a, tensor), getattr(b, tensor)
+            sides: tuple[tuple[Pair, Any, Any], ...] = (
+                ("candidate_reference", y, exact),
+                ("baseline_reference", x, exact),
+                ("candidate_baseline", y, x),
+            )
+            for pair, actual, expected in sides:
+                if actual is not None and expected is not None:
+                    parts = _rank_parts(actual, expected, rows)
+                    self.outcome.values.of(width, tensor, pair).add(parts)
+
+    def _weight_parts(
+        self, judged: JudgedBlock, ranks: list[int], a: Routed, b: Routed
+    ) -> dict[Pair, dict[int, Part]]:
+        """Weights by expert id, on the rows where the pair's sets are equal."""
+        exact = (judged.selection.ids, judged.selection.weights)
+        parts: dict[Pair, dict[int, Part]] = {pair: {} for pair in PAIRS}
+        for rank in ranks:
+            mine, other = (b.ids[rank], b.weights[rank]), (a.ids[rank], a.weights[rank])
+            parts["candidate_reference"][rank] = aligned(mine, exact, judged.block.start)
+            parts["baseline_reference"][rank] = aligned(other, exact, judged.block.start)
+            parts["candidate_baseline"][rank] = aligned(mine, other, judged.block.start)
+        return parts
+
+    def _certify(
+        self,
+        judged: JudgedBlock,
+        width: int,
+        rank: int,
+        replicas: int,
+        comparison: RowComparison,
+        a: Routed,
+        b: Routed,
+    ) -> None:
+        pairing = self.pairing
+        place = Place(
+            self.bank.name,
+            width,
+            rank,
+            replicas,
+            pairing.ranks,
+            pairing.baseline.name,
+            pairing.candidate.name,
+            judged.block.keys,
+            judged.block.start,
+        )
+        self.outcome.certificates.extend(
+            certificates(
+                place, comparison, a.ids[rank], b.ids[rank], judged.selection, judged.logits
+            )
+        )
+
+    def _boundary(self, judged: JudgedBlock) -> None:
+        """Count the reference's own near ties, whether or not the paths differ on them."""
+        gaps = judged.selection.boundary_ulp
+        self.outcome.boundary.update(boundary_counts(gaps))
+
+    def _unit_keys(self, block: RowBlock) -> UnitKeys:
+        rows = np.arange(block.rows, dtype=np.int64) + block.start
+        clustered = self.bank.independence_unit != "row"
+        unit = block.keys["unit"].astype(np.int64) if clustered else rows
+        return UnitKeys(rows, unit + self.number * UNIT_STRIDE, clustered)
+
+
+def chunk_rows(bank: Bank, ranks: int) -> int:
+    """Rows per chunk that keep every rank's outputs within ``CHUNK_BYTES``."""
+    geometry = bank.geometry
+    if bank.stage == "logits":
+        return MAX_CHUNK_ROWS
+    per_row = ranks * (2 * geometry.latent + 4 * geometry.experts)
+    return max(1, min(MAX_CHUNK_ROWS, CHUNK_BYTES // per_row))
+
+
+def distinct_ranks(a: Routed, b: Routed) -> list[tuple[int, int]]:
+    """Return (rank, replicas): ranks that hold rank 0's selections are counted with it."""
+    ranks = len(a.ids)
+    same = [True] * ranks
+    for array in (a.ids, a.weights, b.ids, b.weights):
+        same = [s and f for s, f in zip(same, _same_as_first(array), strict=True)]
+    return [(0, sum(same)), *((rank, 1) for rank in range(ranks) if not same[rank])]
+
+
+def aligned(
+    actual: tuple[npt.NDArray[np.int32], npt.NDArray[Any]],
+    expected: tuple[npt.NDArray[np.int32], npt.NDArray[Any]],
+    first_row: int,
+) -> Part:
+    """Return both sides' weights in ascending order of id, on rows with equal sets."""
+    rows = np.flatnonzero(same_as_expected(actual[0], expected[0]))
+    x, y = align(actual[0][rows], actual[1][rows], expected[0][rows], expected[1][rows])
+    return x, y, rows.astype(np.int64) + first_row
+
+
+def _rank_parts(
+    actual: npt.NDArray[Any], expected: npt.NDArray[Any], rows: npt.NDArray[np.int64]
+) -> dict[int, Part]:
+    """The parts of rank 0 and of the ranks that hold other bits, on either side."""
+    shared = expected.ndim < actual.ndim
+    same = _same_as_first(actual)
+    if not shared:
+        same = [p and q for p, q in zip(same, _same_as_first(expected), strict=True)]
+    return {
+        rank: (actual[rank], expected if shared else expected[rank], rows)
+        for rank in range(len(actual))
+        if rank == 0 or not same[rank]
+    }
+
+
+def _same_as_first(array: npt.NDArray[Any]) -> list[bool]:
+    return [rank == 0 or same_bits(array[rank], array[0]) for rank in range(len(array))]

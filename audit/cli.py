@@ -1,0 +1,198 @@
+"""The command line. Every command is one call in Python; this file only reads and prints."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+from ..banks.errors import InputError
+from .cli_bank import bank_app
+
+app = typer.Typer(
+    name="neartie",
+    help="Audit a numerics change in Mixture-of-Experts routing.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.add_typer(bank_app, name="bank")
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
+
+
+def main() -> None:
+    """Run the command line; bad input is one line on stderr and exit status 2."""
+    try:
+        app()
+    except InputError as error:
+        print(f"neartie: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("neartie: interrupted; nothing was written", file=sys.stderr)
+        sys.exit(130)
+
+
+@app.command()
+def audit(
+    banks: Annotated[
+        list[str] | None,
+        typer.Argument(help="Directory, URL, shipped bank or generator; default: k3-mini."),
+    ] = None,
+    baseline: Annotated[str, typer.Option(help="The path that exists.")] = "general",
+    candidate: Annotated[str, typer.Option(help="The path that would replace it.")] = "route",
+    rows: Annotated[str, typer.Option(help="Rows per launch, comma-separated.")] = "9,10,12,16,20",
+    ranks: Annotated[int, typer.Option(help="Tensor-parallel ranks.")] = 8,
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    engine: Annotated[str, typer.Option(help="local.")] = "local",
+    policy: Annotated[Path | None, typer.Option(help="TOML file with limits.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write the evidence directory here.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Run two paths side by side over banks, widths and ranks, and judge the differences."""
+    from .evidence import check_target
+    from .policy import load_policy
+    from .report.terminal import print_report
+    from .run import run_audit
+
+    if out is not None:
+        check_target(out)
+    with _progress() as advance:
+        result = run_audit(
+            banks or None,
+            baseline=baseline,
+            candidate=candidate,
+            rows=_widths(rows),
+            ranks=ranks,
+            device=device,
+            engine=engine,
+            policy=load_policy(policy),
+            progress=advance,
+            command=shlex.join(["neartie", *sys.argv[1:]]),
+        )
+    if out is not None:
+        result.write(out)
+    if as_json:
+        print(result.to_json())
+    else:
+        print_report(result, _console())
+        if out is not None:
+            print(f"evidence in {out}")
+    raise typer.Exit(result.exit_status)
+
+
+@app.command()
+def explain(
+    file: Annotated[str, typer.Argument(help="JSON file with cases, or - for stdin.")],
+    policy: Annotated[Path | None, typer.Option(help="TOML file with limits.")] = None,
+    tie_contract: Annotated[
+        str | None, typer.Option(help="lower_id or unspecified; overrides the policy.")
+    ] = None,
+    flush_to_zero: Annotated[
+        bool, typer.Option(help="Declare that subnormals may be flushed to zero.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Classify rows pasted from a bug report, with no bank."""
+    from .explain.explain import explain_rows
+    from .policy import load_policy
+
+    limits = load_policy(policy)
+    changes: dict[str, Any] = {"flush_to_zero": True} if flush_to_zero else {}
+    if tie_contract is not None:
+        if tie_contract not in ("lower_id", "unspecified"):
+            raise InputError("tie_contract", tie_contract, "lower_id or unspecified", "explain")
+        changes["tie_contract"] = tie_contract
+    source = sys.stdin.read() if file == "-" else Path(file)
+    result = explain_rows(source, policy=limits.model_copy(update=changes))
+    print(result.to_json() if as_json else result.text())
+    raise typer.Exit(result.exit_status)
+
+
+@app.command()
+def plan(
+    rate: Annotated[float | None, typer.Option(help="Set rate to certify.")] = None,
+    rows: Annotated[str | None, typer.Option(help="Rows that were or will be run.")] = None,
+    confidence: Annotated[float, typer.Option(help="Of the one-sided bound.")] = 0.95,
+    events: Annotated[int, typer.Option(help="Differing rows to allow, or seen.")] = 0,
+    widths: Annotated[int, typer.Option(help="Widths tested together (Holm).")] = 1,
+    layers: Annotated[int, typer.Option(help="MoE layers of the model.")] = 92,
+    as_json: Json = False,
+) -> None:
+    """Turn a set rate into the rows that certify it, or rows into the rate they can certify."""
+    from .plan import plan_rows
+
+    result = plan_rows(
+        rate=rate,
+        rows=None if rows is None else _count(rows),
+        confidence=confidence,
+        events=events,
+        widths=widths,
+        layers=layers,
+    )
+    print(json.dumps(result.as_dict(), indent=1) if as_json else result.text())
+
+
+@app.command()
+def paths(as_json: Json = False) -> None:
+    """List what can run here, what each path declares, and why one cannot run."""
+    from .path_list import path_records, print_paths
+
+    records = path_records()
+    if as_json:
+        print(json.dumps(records, indent=1))
+    else:
+        print_paths(records, _console())
+
+
+def _console() -> Console:
+    """Terminal output; a pipe gets plain text wide enough for the tables."""
+    return Console(width=None if sys.stdout.isatty() else 160)
+
+
+@contextmanager
+def _progress() -> Iterator[Any]:
+    """Yield a callback that shows rows done on stderr; nothing is shown where stderr is no tty."""
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as bar:
+        task = bar.add_task("rows x widths", total=None)
+
+        def advance(done: int, total: int, name: str) -> None:
+            bar.update(task, completed=done, total=total, description=name)
+
+        yield advance
+
+
+def _widths(text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        expected = "integers separated by commas"
+        raise InputError("rows", text, expected, "--rows") from None
+
+
+def _count(text: str) -> int:
+    """Read a number of rows, such as 960, 60k or 3.2M."""
+    from ..banks.spec import integer
+
+    try:
+        return integer(text)
+    except ValueError as error:
+        raise InputError("rows", text, error, "--rows") from None

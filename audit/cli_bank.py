@@ -1,0 +1,106 @@
+"""``neartie bank``: look at banks, check them, make and import them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+bank_app = typer.Typer(
+    help="Look at banks, check them, make and import them.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+Spec = Annotated[str, typer.Argument(help="Directory, URL, shipped bank or generator.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
+
+
+@bank_app.command()
+def info(bank: Spec, as_json: Json = False) -> None:
+    """Show what a bank holds and where it comes from; a group shows each of its banks."""
+    from ..banks.manage import bank_info
+    from ..banks.open import expand_banks
+
+    banks = expand_banks([bank])
+    if as_json:
+        described = [bank_info(one) for one in banks]
+        print(json.dumps(described[0] if len(described) == 1 else described, indent=1))
+        return
+    for number, one in enumerate(banks):
+        if number:
+            print()
+        lines = one.description()
+        width = max(len(label) for label, _ in lines)
+        for label, text in lines:
+            print(f"{label:<{width}}  {text}")
+
+
+@bank_app.command()
+def verify(bank: Spec, as_json: Json = False) -> None:
+    """Check every file against its digest and read every row."""
+    from ..banks.manage import verify_bank
+    from ..banks.open import SHIPPED
+
+    checked = [verify_bank(name, _progress("verify")) for name in SHIPPED.get(bank, (bank,))]
+    if as_json:
+        print(json.dumps([{"name": b.name, "rows": b.rows, "digest": b.digest} for b in checked]))
+        return
+    for one in checked:
+        print(f"{one.name}: {one.rows:,} rows, sha256 {one.digest}: as recorded")
+
+
+@bank_app.command()
+def make(
+    spec: Spec,
+    directory: Annotated[Path, typer.Argument(help="A new or empty directory.")],
+    as_json: Json = False,
+) -> None:
+    """Write the rows of a generator, or a copy of a bank, into a directory."""
+    from ..banks.manage import make_bank
+
+    digest = make_bank(spec, directory, _progress("make"))
+    _made(directory, digest, as_json)
+
+
+@bank_app.command(name="import")
+def import_(
+    file: Annotated[Path, typer.Argument(help="A safetensors file.")],
+    directory: Annotated[Path, typer.Argument(help="A new or empty directory.")],
+    drop: Annotated[str, typer.Option(help="Tensors to leave out, comma-separated.")] = "",
+    stage: Annotated[
+        str, typer.Option(help="hidden, or logits: start from the recorded logits.")
+    ] = "hidden",
+    name: Annotated[str | None, typer.Option(help="The bank's name; default: the file's.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Turn a safetensors file with one layer's router inputs and outputs into a bank."""
+    from ..banks.importers.safetensors import Recording, import_safetensors
+
+    dropped = [part for part in drop.split(",") if part]
+    digest = import_safetensors(
+        file, directory, drop=dropped, stage=stage, recording=Recording(name=name)
+    )
+    _made(directory, digest, as_json)
+
+
+def _made(directory: Path, digest: str, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps({"directory": str(directory), "digest": digest}))
+    else:
+        print(f"{directory}: sha256 {digest}")
+
+
+def _progress(verb: str) -> Callable[[int, int], None]:
+    """Return a callback that keeps one line on stderr, where that is a terminal."""
+    console = Console(stderr=True)
+
+    def show(done: int, total: int) -> None:
+        if console.is_terminal:
+            console.print(f"{verb}: {done:,} of {total:,} rows", end="\r" if done < total else "\n")
+
+    return show

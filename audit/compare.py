@@ -1,0 +1,139 @@
+"""Compare one rank's rows of both paths: contracts first, then sets, then weights by id."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ..banks.geometry import Geometry, ScoringRule
+from .judged import JudgedBlock
+from .launching import POISONS
+from .metrics.contracts import breaches, path_flags
+from .metrics.swaps import SetClass, SetDifferences, classify_sets
+from .metrics.weights import align, classify_weights
+from .policy import Policy
+
+BASELINE, CANDIDATE = "baseline", "candidate"
+
+I32 = npt.NDArray[np.int32]
+F32 = npt.NDArray[np.float32]
+F64 = npt.NDArray[np.float64]
+
+# Rows whose weights are compared: those that select the same experts.
+_EQUAL_SETS = tuple(tuple(SetClass).index(c) for c in (SetClass.IDENTICAL, SetClass.REORDERED))
+
+
+@dataclass(frozen=True, eq=False)
+class RankRows:
+    """What one path returned for the rows on one rank.
+
+    Attributes:
+        ids: [row, slot] int32.
+        weights: [row, slot] float32.
+        logit_slack: [row] float64, how far its logits may be from the reference's.
+    """
+
+    ids: I32
+    weights: F32
+    logit_slack: F64
+
+
+@dataclass(frozen=True, eq=False)
+class RowComparison:
+    """What is true of each row; arrays are [row].
+
+    Attributes:
+        breach: by path, bits of ``Breach``; such a row is invalid.
+        flags: by path, bits of the failing ``RowFlag``.
+        input_flags: bits of the other ``RowFlag``.
+        sets: the set class of each row, and the differing rows.
+        weight_class: int8 code of ``WeightClass``, -1 where the weights were not compared.
+        weight_ulp: int64, largest FP32 distance of a weight; -1 where undefined or not compared.
+        weight_histogram: slots by FP32 distance, over the compared rows.
+    """
+
+    breach: dict[str, npt.NDArray[np.uint8]]
+    flags: dict[str, npt.NDArray[np.uint16]]
+    input_flags: npt.NDArray[np.uint16]
+    sets: SetDifferences
+    weight_class: npt.NDArray[np.int8]
+    weight_ulp: npt.NDArray[np.int64]
+    weight_histogram: dict[int, int]
+
+
+def compare_rows(
+    baseline: RankRows,
+    candidate: RankRows,
+    judged: JudgedBlock,
+    geometry: Geometry,
+    scoring: ScoringRule,
+    policy: Policy,
+) -> RowComparison:
+    """Return what the two paths' rows show, judged by the reference."""
+    sides = {BASELINE: baseline, CANDIDATE: candidate}
+    breach = {role: _breach(side, geometry) for role, side in sides.items()}
+    flags = {
+        role: _flags(side, judged, scoring, policy, breach[role]) for role, side in sides.items()
+    }
+    selection = judged.selection
+    sets = classify_sets(
+        baseline.ids,
+        candidate.ids,
+        selection.keys,
+        window_ulp=policy.window_ulp,
+        noise_abs=policy.noise_abs,
+        invalid=(breach[BASELINE] | breach[CANDIDATE]) != 0,
+        group_keys=selection.group_keys,
+        groups=geometry.groups,
+    )
+    comparable = np.flatnonzero(np.isin(sets.set_class, _EQUAL_SETS))
+    weight_class = np.full(len(baseline.ids), -1, np.int8)
+    weight_ulp = np.full(len(baseline.ids), -1, np.int64)
+    differences = classify_weights(
+        *align(
+            baseline.ids[comparable],
+            baseline.weights[comparable],
+            candidate.ids[comparable],
+            candidate.weights[comparable],
+        ),
+        policy.weight_budget_ulp,
+    )
+    weight_class[comparable] = differences.weight_class
+    weight_ulp[comparable] = differences.max_ulp
+    return RowComparison(
+        breach, flags, judged.input_flags, sets, weight_class, weight_ulp, differences.histogram
+    )
+
+
+def _breach(side: RankRows, geometry: Geometry) -> npt.NDArray[np.uint8]:
+    return breaches(
+        side.ids,
+        side.weights,
+        geometry.experts,
+        poison_ids=POISONS[0].ids,
+        poison_weights_bits=POISONS[0].float32_bits,
+    )
+
+
+def _flags(
+    side: RankRows,
+    judged: JudgedBlock,
+    scoring: ScoringRule,
+    policy: Policy,
+    breach: npt.NDArray[np.uint8],
+) -> npt.NDArray[np.uint16]:
+    return path_flags(
+        side.ids,
+        side.weights,
+        judged.selection.scores,
+        judged.logits,
+        judged.bias,
+        scoring,
+        judged.selection.eligible,
+        group_keys=judged.selection.group_keys,
+        budget_ulp=policy.weight_budget_ulp,
+        logit_slack=side.logit_slack,
+        breach=breach,
+    )

@@ -1,0 +1,272 @@
+"""Batch findings of an audit: what only several rows, ranks, runs or widths together show."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..banks.bank import Bank
+from ..kernels.contract import Path, Routed
+from .compare import BASELINE, CANDIDATE, RowComparison
+from .hypotheses import Suspicions
+from .judged import JudgedBlock
+from .launching import POISONS, bits, same_bits, tensors
+from .metrics import findings as find
+from .metrics.flags import RowFlag
+from .metrics.swaps import SetClass, classify_sets
+from .policy import Policy
+from .tally import SET_CLASSES
+from .verdict import BatchFinding
+
+Bools = npt.NDArray[np.bool_]
+FAR = (SET_CLASSES.index(SetClass.FAR_SWAP), SET_CLASSES.index(SetClass.MULTI_SWAP))
+
+
+@dataclass
+class _Entry:
+    rows: int
+    text: str
+    fails: bool
+
+
+class Detector:
+    """Collects the findings of one bank over its chunks, widths and ranks."""
+
+    def __init__(self, bank: Bank, baseline: Path, candidate: Path, policy: Policy) -> None:
+        self.bank, self.policy = bank, policy
+        self.paths = {BASELINE: baseline, CANDIDATE: candidate}
+        self._entries: dict[tuple[find.Finding, str, int], _Entry] = {}
+        self._first_width: dict[str, tuple[int, Routed]] = {}
+        experts = bank.geometry.experts
+        self._chosen = {role: np.zeros(experts, np.int64) for role in self.paths}
+        self._suspicions = {role: Suspicions(bank, policy) for role in self.paths}
+
+    def forget_chunk(self) -> None:
+        """The next chunk has other rows: nothing of this one may be compared with it."""
+        self._first_width = {}
+
+    def replay(self, role: str, width: int, first: Routed, again: Routed) -> None:
+        """Compare two runs of one path on the same launch: the bits must be the same."""
+        named = dict(tensors(again))
+        for tensor, array in tensors(first):
+            other = named[tensor]
+            differs = (bits(array) != bits(other)).any(axis=(0, 2))
+            # Poison that both runs left is told as unwritten, not as nondeterminism.
+            differs &= ~_poisoned(array, 0) | ~_poisoned(other, 1)
+            text = f"{tensor} differs between two runs on the same input"
+            self._note(find.Finding.NONDETERMINISTIC, role, width, differs, text)
+
+    def batch(self, judged: JudgedBlock, width: int, a: Routed, b: Routed) -> None:
+        """Look at all ranks of one width together."""
+        for role, out in ((BASELINE, a), (CANDIDATE, b)):
+            for tensor, array in tensors(out):
+                self._unwritten(role, width, tensor, array, judged.block.start)
+                self._ranks(role, width, tensor, array)
+            self._widths(role, width, out)
+        self._layout(width, a, b)
+
+    def rows(
+        self,
+        judged: JudgedBlock,
+        width: int,
+        rank: int,
+        comparison: RowComparison,
+        a: Routed,
+        b: Routed,
+    ) -> None:
+        """Look at one rank's rows together: stale outputs, permuted ids, echoes, named causes."""
+        valid = comparison.sets.set_class != SET_CLASSES.index(SetClass.INVALID)
+        wrong = {}
+        for role, out in ((BASELINE, a), (CANDIDATE, b)):
+            wrong[role] = self._wrong(judged, comparison, role, out.ids[rank]) & valid
+            self._stale(judged, role, width, rank, wrong[role], out)
+            self._tail(role, width, wrong[role], judged.block.start)
+            self._count_experts(role, out.ids[rank][valid])
+            self._suspicions[role].add(judged, width, out.ids[rank], out.weights[rank], wrong[role])
+        same = (comparison.sets.set_class < SET_CLASSES.index(SetClass.EXACT_TIE)) & valid
+        same &= comparison.weight_ulp <= self.policy.weight_budget_ulp
+        echo = find.oracle_echo(same, wrong[BASELINE], wrong[CANDIDATE])
+        text = "both paths agree and both differ from the reference beyond the window"
+        self._note(find.Finding.ORACLE_ECHO, "both", width, echo, text)
+        self._permuted(width, comparison, a.ids[rank], b.ids[rank])
+
+    def findings(self) -> list[BatchFinding]:
+        """Return what was found, with the causes that explain wrong rows."""
+        self._never_selected()
+        found = [
+            BatchFinding(
+                name=str(name),
+                path=self._label(role),
+                bank=self.bank.name,
+                width=width,
+                rows=entry.rows,
+                text=f"{entry.text} ({entry.rows:,} rows)",
+                fails=entry.fails,
+            )
+            for (name, role, width), entry in self._entries.items()
+        ]
+        for role, suspicions in self._suspicions.items():
+            found += suspicions.findings(self._label(role), role)
+        return found
+
+    def _label(self, role: str) -> str:
+        return f"{role} {self.paths[role].name}" if role in self.paths else role
+
+    def _note(
+        self,
+        name: find.Finding,
+        role: str,
+        width: int,
+        rows: Bools,
+        text: str,
+        *,
+        fails: bool = True,
+    ) -> None:
+        count = int(np.count_nonzero(rows))
+        if not count:
+            return
+        entry = self._entries.setdefault((name, role, width), _Entry(0, text, fails))
+        entry.rows += count
+
+    def _unwritten(
+        self, role: str, width: int, tensor: str, array: npt.NDArray[Any], start: int
+    ) -> None:
+        left = _poisoned(array, 0)
+        if left.any():
+            first = start + int(np.flatnonzero(left)[0])
+            text = f"{tensor} holds poison that the path did not overwrite, first at row {first}"
+            self._note(find.Finding.UNWRITTEN_ROWS, role, width, left, text)
+
+    def _ranks(self, role: str, width: int, tensor: str, array: npt.NDArray[Any]) -> None:
+        if all(same_bits(array[rank], array[0]) for rank in range(1, len(array))):
+            return
+        differs = (bits(array) != bits(array[:1])).any(axis=2)
+        ranks = ", ".join(str(r) for r in np.flatnonzero(differs.any(axis=1)))
+        text = f"{tensor} of rank {ranks} differs from rank 0"
+        self._note(find.Finding.RANK_DISAGREEMENT, role, width, differs.any(axis=0), text)
+
+    def _widths(self, role: str, width: int, out: Routed) -> None:
+        first_width, first = self._first_width.setdefault(role, (width, out))
+        if first_width == width:
+            return
+        other = dict(tensors(first))
+        for tensor, array in tensors(out):
+            if same_bits(array, other[tensor]):
+                continue
+            differs = (bits(array) != bits(other[tensor])).any(axis=(0, 2))
+            text = f"{tensor} differs from the same row's at width {first_width}"
+            fails = self.paths[role].declared.row_independent
+            self._note(find.Finding.WIDTH_DEPENDENT, role, width, differs, text, fails=fails)
+
+    def _layout(self, width: int, a: Routed, b: Routed) -> None:
+        """The candidate's logits are the baseline's in another order of the same row."""
+        if a.logits is None or b.logits is None or same_bits(a.logits, b.logits):
+            return
+        mine, other = b.logits[0], a.logits[0]
+        differs = (bits(mine) != bits(other)).any(axis=1)
+        if not differs.any():
+            return
+        whole = np.array_equal(np.sort(mine, axis=None), np.sort(other, axis=None))
+        text = "logits are an exact permutation of the baseline's: the layout was misread"
+        self._note(find.Finding.LAYOUT_PERMUTATION, CANDIDATE, width, differs & whole, text)
+
+    def _wrong(
+        self,
+        judged: JudgedBlock,
+        comparison: RowComparison,
+        role: str,
+        ids: npt.NDArray[np.int32],
+    ) -> Bools:
+        """Rows with a set beyond the window of the reference's, or weights that do not follow."""
+        selection, policy = judged.selection, self.policy
+        wrong = (comparison.flags[role] & int(RowFlag.WEIGHTS_NOT_FROM_IDS)) != 0
+        other = np.flatnonzero(~find.same_as_expected(ids, selection.ids))
+        if other.size:
+            group_keys = selection.group_keys
+            sets = classify_sets(
+                selection.ids[other],
+                ids[other],
+                selection.keys[other],
+                window_ulp=policy.window_ulp,
+                noise_abs=policy.noise_abs,
+                invalid=comparison.breach[role][other] != 0,
+                group_keys=None if group_keys is None else group_keys[other],
+                groups=self.bank.geometry.groups,
+            )
+            wrong[other] |= np.isin(sets.set_class, FAR)
+        return np.asarray(wrong)
+
+    def _stale(
+        self, judged: JudgedBlock, role: str, width: int, rank: int, wrong: Bools, out: Routed
+    ) -> None:
+        inputs = judged.block.hidden if judged.block.hidden is not None else judged.logits
+        if wrong.any():
+            stale = find.stale_output(
+                out.ids[rank], out.weights[rank], np.asarray(inputs), wrong, width
+            )
+            text = "ids and weights repeat the same place of the launch before"
+            self._note(find.Finding.STALE_OUTPUT, role, width, stale, text)
+
+    def _tail(self, role: str, width: int, wrong: Bools, start: int) -> None:
+        """Wrong rows that sit at the end of every full launch: never written there."""
+        full = len(wrong) // width * width
+        if not wrong.any() or not full:
+            return
+        places = wrong[:full].reshape(-1, width)
+        tail = find.unwritten_rows(np.asarray(places.any(axis=0)))
+        if tail is not None and places[:, tail.first :].all():
+            text = f"every launch is wrong from its row {tail.first} on"
+            self._note(find.Finding.UNWRITTEN_ROWS, role, width, wrong, text)
+
+    def _count_experts(self, role: str, ids: npt.NDArray[np.int32]) -> None:
+        experts = self.bank.geometry.experts
+        self._chosen[role] += np.bincount(ids.ravel(), minlength=experts)[:experts]
+
+    def _never_selected(self) -> None:
+        missing = find.never_selected(self._chosen[BASELINE], self._chosen[CANDIDATE])
+        if len(missing):
+            text = (
+                f"{len(missing)} experts that the baseline uses are never chosen: {_span(missing)}"
+            )
+            rows = np.ones(len(missing), np.bool_)
+            self._note(find.Finding.NEVER_SELECTED, CANDIDATE, 0, rows, text)
+
+    def _permuted(
+        self,
+        width: int,
+        comparison: RowComparison,
+        ids_a: npt.NDArray[np.int32],
+        ids_b: npt.NDArray[np.int32],
+    ) -> None:
+        far = np.isin(comparison.sets.set_class, FAR)
+        if np.count_nonzero(far) < 2:
+            return
+        mapping = find.id_permutation(ids_a[far], ids_b[far])
+        if mapping is not None:
+            shown = ", ".join(f"{a}->{b}" for a, b in list(mapping.items())[:4])
+            text = f"one map of ids turns the baseline's selections into these: {shown}, ..."
+            self._note(find.Finding.ID_PERMUTATION, CANDIDATE, width, far, text)
+
+
+def _poisoned(array: npt.NDArray[Any], run: int) -> Bools:
+    """Rows [row] where any rank holds an element of that run's poison."""
+    poison = POISONS[run]
+    patterns: dict[str, int] = {"u4": poison.float32_bits, "u2": poison.bfloat16_bits}
+    if array.dtype == np.int32:
+        return np.asarray((array == poison.ids).any(axis=(0, 2)))
+    view = bits(array)
+    return np.asarray((view == patterns[view.dtype.str[1:]]).any(axis=(0, 2)))
+
+
+def _span(experts: npt.NDArray[np.int64]) -> str:
+    contiguous = int(experts[-1] - experts[0]) == len(experts) - 1
+    if contiguous and len(experts) > 1:
+        return f"{experts[0]}..{experts[-1]}"
+    return ", ".join(str(e) for e in experts[:8].tolist()) + (", ..." if len(experts) > 8 else "")
+
+
+Progress = Callable[[int], None]

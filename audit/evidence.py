@@ -1,0 +1,62 @@
+"""Write the evidence directory: all of it or nothing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from ..banks.errors import InputError
+from .record import AuditResult
+
+
+def write_evidence(result: AuditResult, directory: str | Path) -> Path:
+    """Write ``audit.json``, ``swaps.parquet``, ``values.parquet`` and ``report.md``.
+
+    The files are made under a temporary name beside the target, which then takes their place in
+    one rename: an interrupted write leaves no evidence.
+
+    Raises:
+        InputError: the directory exists and is not empty, or cannot be made.
+    """
+    target = Path(directory)
+    check_target(target)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    made = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    try:
+        _text(made / "audit.json", result.to_json() + "\n")
+        pq.write_table(result.swaps, made / "swaps.parquet")
+        pq.write_table(result.values, made / "values.parquet")
+        _text(made / "report.md", result.to_markdown())
+        made.chmod(0o755)
+        if target.exists():
+            target.rmdir()
+        made.rename(target)
+    except BaseException:
+        shutil.rmtree(made, ignore_errors=True)
+        raise
+    return target
+
+
+def check_target(target: Path) -> None:
+    """Refuse a place that evidence would overwrite, before any work is done.
+
+    Raises:
+        InputError: it is a file, a directory with something in it, or cannot be written.
+    """
+    if target.is_dir() and any(target.iterdir()):
+        raise InputError("out", target, "a new or empty directory", "--out")
+    if target.exists() and not target.is_dir():
+        raise InputError("out", target, "a directory", "--out")
+    parent = target.parent
+    while not parent.exists():
+        parent = parent.parent
+    if not (parent.is_dir() and os.access(parent, os.W_OK)):
+        raise InputError("out", target, "in a directory that can be written", "--out")
+
+
+def _text(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")

@@ -1,0 +1,164 @@
+"""Cut a block of bank rows into launches and run a path on them with poisoned outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..banks.bank import Bank, RowBlock
+from ..kernels.contract import BFLOAT16, FrontWeights, Launch, Path, Recorded, Routed
+
+
+@dataclass(frozen=True, slots=True)
+class Poison:
+    """Bit patterns that no path writes: an id far below zero and NaNs with a payload."""
+
+    ids: int
+    float32_bits: int
+    bfloat16_bits: int
+
+
+# Two patterns: an element that holds one of them after the first run and the other after the
+# second was written by neither.
+POISONS = (
+    Poison(-0x5A5A5A5B, 0x7FA5A5A5, 0x7FA5),
+    Poison(-0x4B4B4B4C, 0x7FB4B4B4, 0x7FB4),
+)
+
+
+def front_weights(bank: Bank) -> FrontWeights:
+    """Return the bank's weights in the form that a launch carries."""
+    named = dict(bank.weights)
+    router = named.pop("router_weight", None)
+    latent = named.pop("latent_down_weight", None)
+    bias = named.pop("correction_bias", None)
+    if bias is None:
+        bias = np.zeros(bank.geometry.experts, np.float32)
+    return FrontWeights(router=router, bias=bias, latent=latent, extra=named)
+
+
+def make_launch(
+    bank: Bank, weights: FrontWeights, block: RowBlock, width: int, ranks: int
+) -> Launch:
+    """Return the block's rows as full launches of ``width`` rows.
+
+    The last launch is filled up with the block's first rows, so that every launch has the true
+    width; the caller drops what lies past ``block.rows``.
+    """
+    launches = -(-block.rows // width)
+    index = np.arange(launches * width, dtype=np.int64) % block.rows
+
+    def rows(array: npt.NDArray[Any] | None) -> npt.NDArray[Any] | None:
+        return None if array is None else array[index]
+
+    def ranked(array: npt.NDArray[Any] | None) -> npt.NDArray[Any] | None:
+        return None if array is None else array[:, index]
+
+    recorded = {
+        name: Recorded(ids[index], rows(values), bank.recorded_widths.get(name))
+        for name, (ids, values) in block.recorded.items()
+    }
+    return Launch(
+        geometry=bank.geometry,
+        scoring=bank.scoring,
+        ranks=ranks,
+        width=width,
+        weights=weights,
+        row_index=index + block.start,
+        hidden=rows(block.hidden),
+        latent_partials=ranked(block.latent_partials),
+        latent_shards=ranked(block.latent_shards),
+        logits_shards=ranked(block.logits_shards),
+        logits=rows(block.logits),
+        recorded=recorded,
+    )
+
+
+def run_path(path: Path, launch: Launch, poison: Poison = POISONS[0]) -> Routed:
+    """Run a path on freshly poisoned outputs; one call per launch unless it batches them."""
+    out = poisoned_outputs(path, launch, poison)
+    if path.batches_launches:
+        path.run(launch, out)
+        return out
+    for first in range(0, launch.rows, launch.width):
+        part = slice(first, first + launch.width)
+        path.run(_rows_of_launch(launch, part), _rows_of_outputs(out, part))
+    return out
+
+
+def poisoned_outputs(path: Path, launch: Launch, poison: Poison) -> Routed:
+    """Allocate every output that the path has for this launch, filled with poison."""
+    geometry, shape = launch.geometry, (launch.ranks, launch.rows)
+    latent: npt.NDArray[Any] | None = None
+    logits: npt.NDArray[Any] | None = None
+    pieces = (launch.latent_partials, launch.latent_shards)
+    has_latent = launch.hidden is not None and launch.weights.latent is not None
+    if "latent" in path.outputs and (has_latent or any(p is not None for p in pieces)):
+        bits16 = np.full((*shape, geometry.latent), poison.bfloat16_bits, np.uint16)
+        latent = bits16.view(BFLOAT16)
+    if "logits" in path.outputs and launch.logits is None:
+        bits = np.full((*shape, geometry.experts), poison.float32_bits, np.uint32)
+        logits = bits.view(np.float32)
+    return Routed(
+        ids=np.full((*shape, geometry.top_k), poison.ids, np.int32),
+        weights=np.full((*shape, geometry.top_k), poison.float32_bits, np.uint32).view(np.float32),
+        latent=latent,
+        logits=logits,
+    )
+
+
+def first_rows(out: Routed, rows: int) -> Routed:
+    """Drop the rows that filled up the last launch."""
+    return _rows_of_outputs(out, slice(0, rows))
+
+
+def bits(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return the array's bits as unsigned integers, without a copy."""
+    return array.view(np.dtype(f"u{array.dtype.itemsize}"))
+
+
+def same_bits(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> bool:
+    """Whether two arrays hold the same bits; NaN equals the same NaN, -0 differs from +0."""
+    return a.shape == b.shape and np.array_equal(bits(a), bits(b))
+
+
+def tensors(out: Routed) -> Sequence[tuple[str, npt.NDArray[Any]]]:
+    """Return the outputs that exist, by name."""
+    named = (("latent", out.latent), ("logits", out.logits), ("ids", out.ids))
+    present = [(name, array) for name, array in named if array is not None]
+    return [*present, ("weights", out.weights)]
+
+
+def _rows_of_launch(launch: Launch, part: slice) -> Launch:
+    def rows(array: npt.NDArray[Any] | None) -> npt.NDArray[Any] | None:
+        return None if array is None else array[part]
+
+    def ranked(array: npt.NDArray[Any] | None) -> npt.NDArray[Any] | None:
+        return None if array is None else array[:, part]
+
+    recorded = {
+        name: Recorded(r.ids[part], rows(r.weights), r.width) for name, r in launch.recorded.items()
+    }
+    return replace(
+        launch,
+        row_index=launch.row_index[part],
+        hidden=rows(launch.hidden),
+        latent_partials=ranked(launch.latent_partials),
+        latent_shards=ranked(launch.latent_shards),
+        logits_shards=ranked(launch.logits_shards),
+        logits=rows(launch.logits),
+        recorded=recorded,
+    )
+
+
+def _rows_of_outputs(out: Routed, part: slice) -> Routed:
+    return Routed(
+        ids=out.ids[:, part],
+        weights=out.weights[:, part],
+        latent=None if out.latent is None else out.latent[:, part],
+        logits=None if out.logits is None else out.logits[:, part],
+    )

@@ -1,0 +1,1 @@
+"""Measurements: arrays in, frozen records out. No torch, files, clock or randomness."""

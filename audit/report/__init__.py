@@ -1,0 +1,1 @@
+"""One record, several readers: terminal, pull request, notebook."""

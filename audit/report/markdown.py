@@ -1,0 +1,67 @@
+"""The report that is pasted into a pull request."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import jinja2
+
+from ..record import AuditResult
+from .figures import (
+    bank_table,
+    certificate_text,
+    class_line,
+    set_table,
+    triangle_table,
+    weight_table,
+    worst_certificates,
+)
+
+_CERTIFICATES_SHOWN = 5
+
+
+def render_markdown(result: AuditResult) -> str:
+    """Return GitHub Markdown made from the record; no sentence in it is typed by hand."""
+    loader = jinja2.PackageLoader("neartie.audit", "report")
+    # Markdown, not HTML: cells are escaped by the `cell` filter instead.
+    environment = jinja2.Environment(
+        loader=loader,
+        autoescape=False,
+        undefined=jinja2.StrictUndefined,
+        keep_trailing_newline=True,
+    )
+    environment.filters["cell"] = _cell
+    environment.filters["arithmetic"] = _arithmetic
+    record = result.record
+    tables = [table(record) for table in (set_table, triangle_table, weight_table, bank_table)]
+    certificates = [
+        {"text": certificate_text(c), "snippet": c["snippet"]}
+        for c in worst_certificates(result, _CERTIFICATES_SHOWN)
+    ]
+    not_run = [
+        f"{item['bank']} at width {item['width']} ({item['reason']})"
+        for item in record["coverage"]
+        if not item["ran"]
+    ]
+    return environment.get_template("report.md.j2").render(
+        record=record,
+        class_line=class_line(record),
+        tables=tables,
+        certificates=certificates,
+        swaps=f"{result.swaps.num_rows:,}",
+        not_run=not_run,
+    )
+
+
+def _cell(text: str) -> str:
+    """Escape what would break a table or start markup."""
+    escaped = text.replace("\\", "\\\\").replace("\n", " ").replace("\r", " ")
+    for character in "|<>`*_[]":
+        escaped = escaped.replace(character, "\\" + character)
+    return escaped
+
+
+def _arithmetic(declared: Mapping[str, Any]) -> str:
+    words = ("project", "exchange", "score", "weight_sum", "normalise", "slot_order")
+    return "; ".join(f"{word.replace('_', ' ')} {declared[word]}" for word in words)

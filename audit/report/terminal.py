@@ -1,0 +1,83 @@
+"""The report that a person reads in a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table as RichTable
+
+from ..record import AuditResult
+from .figures import (
+    Table,
+    bank_table,
+    certificate_text,
+    class_line,
+    set_table,
+    triangle_table,
+    weight_table,
+    worst_certificates,
+)
+
+_COLOURS = {
+    "PASS": "bold green",
+    "PASS_WITH_LIMITATIONS": "bold yellow",
+    "FAIL": "bold red",
+    "INCONCLUSIVE": "bold magenta",
+    "NOT_RUN": "bold magenta",
+}
+_REASONS_SHOWN = 12
+_CERTIFICATES_SHOWN = 3
+
+
+def print_report(result: AuditResult, console: Console) -> None:
+    """Print conditions, tables, the worst certificates, reasons, verdict and class."""
+    record = result.record
+    console.print(
+        f"[bold]{escape(record['baseline']['name'])}[/] (baseline) against "
+        f"[bold]{escape(record['candidate']['name'])}[/] (candidate), {record['ranks']} ranks, "
+        f"{record['device']}, policy {escape(record['policy']['name'])}"
+    )
+    for table in (bank_table, set_table, triangle_table, weight_table):
+        shown = table(record)
+        if shown.rows:
+            console.print(_rich(shown))
+    _certificates(result, console)
+    _reasons(record, console)
+    state = record["verdict"]["state"]
+    console.print(f"verdict  [{_COLOURS[state]}]{state}[/]")
+    console.print(f"class    [bold]{escape(class_line(record))}[/]")
+
+
+def _rich(table: Table) -> RichTable:
+    rich = RichTable(title=table.title, title_justify="left", title_style="bold", box=None)
+    for number, column in enumerate(table.columns):
+        text = number == 0 or column in ("bank", "tensor", "stage", "unit", "worst at", "sha256")
+        rich.add_column(column, justify="left" if text else "right", overflow="fold")
+    for row in table.rows:
+        rich.add_row(*(escape(cell) for cell in row))
+    return rich
+
+
+def _certificates(result: AuditResult, console: Console) -> None:
+    total = result.swaps.num_rows
+    if not total:
+        return
+    console.print(f"\n[bold]Worst certificates[/] ({_CERTIFICATES_SHOWN} at most of {total:,})")
+    for certificate in worst_certificates(result, _CERTIFICATES_SHOWN):
+        console.print(f"  {escape(certificate_text(certificate))}")
+        console.print(f"    [dim]{escape(certificate['snippet'])}[/]")
+
+
+def _reasons(record: Mapping[str, Any], console: Console) -> None:
+    reasons = record["verdict"]["reasons"]
+    console.print("\n[bold]Reasons[/]" if reasons else "\nNo difference was found.")
+    order = list(_COLOURS)
+    ranked = sorted(reasons, key=lambda r: order.index(r["state"]) != order.index("FAIL"))
+    for reason in ranked[:_REASONS_SHOWN]:
+        colour = _COLOURS[reason["state"]]
+        console.print(f"  [{colour}]{reason['state']}[/] {escape(reason['text'])}")
+    if len(ranked) > _REASONS_SHOWN:
+        console.print(f"  and {len(ranked) - _REASONS_SHOWN} more (--json or --out shows all)")

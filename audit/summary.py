@@ -1,0 +1,133 @@
+"""Pool the outcomes of the banks into one summary per width."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from .bank_run import BankOutcome
+from .compare import BASELINE, CANDIDATE
+from .metrics.closeness import Closeness, closer
+from .metrics.rates import at_most_p_value, holm, upper_bound
+from .metrics.values import PairTally, rho
+from .policy import Policy
+from .tally import SET_CLASSES, Tally
+from .value_table import PAIRS, TENSORS, Pair
+from .verdict import Evidence, ScheduleFit, WidthSummary
+
+
+def summarise(
+    outcomes: Sequence[BankOutcome],
+    widths: Sequence[int],
+    policy: Policy,
+    limitations: Sequence[str],
+) -> Evidence:
+    """Return what the verdict looks at.
+
+    A bound is certified by Holm's step-down over the widths: the least certain width must hold at
+    alpha / widths (Holm, Scand. J. Statistics 6, 1979).
+    """
+    tallies = {width: pooled_tally(outcomes, width) for width in widths}
+    p_values = [
+        at_most_p_value(len(t.differing_units), t.units, policy.set_rate) for t in tallies.values()
+    ]
+    certified = holm(p_values, 1 - policy.confidence) if p_values else []
+    summaries = [
+        _width_summary(width, tally, bool(held), outcomes, policy)
+        for (width, tally), held in zip(tallies.items(), certified, strict=True)
+        if tally.rows
+    ]
+    coverage = [item for outcome in outcomes for item in outcome.coverage]
+    findings = [finding for outcome in outcomes for finding in outcome.findings]
+    return Evidence(summaries, findings, coverage, _schedule(outcomes), tuple(limitations))
+
+
+def pooled_tally(outcomes: Sequence[BankOutcome], width: int) -> Tally:
+    """Return the counts of one width over all banks."""
+    total = Tally()
+    for outcome in outcomes:
+        if width in outcome.tallies:
+            total.merge(outcome.tallies[width])
+    return total
+
+
+def triangle(outcomes: Sequence[BankOutcome], width: int) -> dict[str, dict[str, Any]]:
+    """Return the pooled error triangle of one width: per tensor three relative RMS and rho."""
+    result: dict[str, dict[str, Any]] = {}
+    for tensor in TENSORS:
+        pooled = {pair: _pooled_pair(outcomes, width, tensor, pair) for pair in PAIRS}
+        if not any(p is not None for p in pooled.values()):
+            continue
+        sides: dict[str, Any] = {}
+        for pair, tally in pooled.items():
+            sides[pair] = None if tally is None else tally.result().relative_rms
+        sides["rho"] = rho(
+            sides["baseline_reference"], sides["candidate_reference"], sides["candidate_baseline"]
+        )
+        result[tensor] = sides
+    return result
+
+
+def closeness(outcomes: Sequence[BankOutcome], width: int, tensor: str) -> Closeness | None:
+    """Return whether the candidate is closer to the reference than the baseline, per row."""
+    mine = _pooled_pair(outcomes, width, tensor, "candidate_reference")
+    other = _pooled_pair(outcomes, width, tensor, "baseline_reference")
+    if mine is None or other is None:
+        return None
+    a, b = mine.error_squares(), other.error_squares()
+    return closer(a, b) if len(a) == len(b) else None
+
+
+def _pooled_pair(
+    outcomes: Sequence[BankOutcome], width: int, tensor: str, pair: Pair
+) -> PairTally | None:
+    total = PairTally()
+    found = False
+    for outcome in outcomes:
+        ranked = outcome.values.pairs.get((width, tensor, pair))
+        if ranked is not None:
+            total.merge(ranked.pooled())
+            found = True
+    return total if found else None
+
+
+def _width_summary(
+    width: int, tally: Tally, certified: bool, outcomes: Sequence[BankOutcome], policy: Policy
+) -> WidthSummary:
+    differing, units = len(tally.differing_units), tally.units
+    latent = triangle(outcomes, width).get("latent", {})
+    return WidthSummary(
+        width=width,
+        rows=tally.rows,
+        unique_rows=tally.unique_rows,
+        units=units,
+        differing_units=differing,
+        counts={str(c): tally.counts[str(c)] for c in SET_CLASSES},
+        set_rate=differing / units if units else None,
+        set_rate_upper=upper_bound(differing, units, policy.confidence),
+        certified=certified,
+        confidence=policy.confidence,
+        max_weight_ulp=tally.worst_weight.value if tally.worst_weight else None,
+        weight_classes=dict(tally.weight_classes),
+        flags={role: dict(tally.flags[role]) for role in (BASELINE, CANDIDATE)},
+        breaches={role: dict(tally.breaches[role]) for role in (BASELINE, CANDIDATE)},
+        bits_equal=_bits_equal(outcomes, width),
+        rho=latent.get("rho"),
+    )
+
+
+def _bits_equal(outcomes: Sequence[BankOutcome], width: int) -> dict[str, bool]:
+    equal: dict[str, bool] = {}
+    for outcome in outcomes:
+        for name, same in outcome.bits_equal.get(width, {}).items():
+            equal[name] = equal.get(name, True) and same
+    return equal
+
+
+def _schedule(outcomes: Sequence[BankOutcome]) -> ScheduleFit | None:
+    """The fit of the bank that fits worst; a bank that could not be judged outranks the rest."""
+    fits = [outcome.schedule for outcome in outcomes if outcome.schedule is not None]
+    if not fits:
+        return None
+    order = {False: 0, None: 1, True: 2}
+    return min(fits, key=lambda fit: (order[fit.fits], -fit.distance))

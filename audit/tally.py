@@ -1,0 +1,159 @@
+"""Exact counts of compared rows: integers that merge in any order."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .compare import BASELINE, CANDIDATE, RowComparison
+from .metrics.flags import Breach, RowFlag, names
+from .metrics.swaps import SetClass
+from .metrics.weights import WeightClass
+
+SET_CLASSES = tuple(SetClass)
+WEIGHT_CLASSES = tuple(WeightClass)
+
+
+@dataclass(frozen=True, slots=True)
+class Witness:
+    """The row that holds a largest value; ties go to the first row added."""
+
+    bank: str
+    row: int
+    rank: int
+    value: int
+
+
+@dataclass
+class Tally:
+    """Counts of one (bank, width).
+
+    ``counts``, ``flags`` and ``breaches`` are over (row, rank) pairs; ``unique_rows`` counts a row
+    once however many ranks hold it. Units are the independent samples: a unit differs when any of
+    its rows does, on any rank.
+    """
+
+    rows: int = 0
+    unique_rows: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
+    weight_classes: Counter[str] = field(default_factory=Counter)
+    weight_ulp: Counter[int] = field(default_factory=Counter)
+    worst_weight: Witness | None = None
+    flags: dict[str, Counter[str]] = field(default_factory=lambda: _per_path())
+    breaches: dict[str, Counter[str]] = field(default_factory=lambda: _per_path())
+    input_flags: Counter[str] = field(default_factory=Counter)
+    row_units: int = 0
+    cluster_units: set[int] = field(default_factory=set)
+    differing_units: set[int] = field(default_factory=set)
+    invalid_units: set[int] = field(default_factory=set)
+
+    def add(
+        self, bank: str, comparison: RowComparison, keys: UnitKeys, rank: int, replicas: int
+    ) -> None:
+        """Count one rank's rows; ``replicas`` ranks hold the same bits as this one."""
+        rows = len(comparison.sets.set_class)
+        self.rows += rows * replicas
+        self.unique_rows += rows if rank == 0 else 0
+        for name, count in _count(comparison.sets.set_class, SET_CLASSES).items():
+            self.counts[name] += count * replicas
+        self.weight_classes.update(_count(comparison.weight_class, WEIGHT_CLASSES))
+        self.weight_ulp.update(comparison.weight_histogram)
+        self._largest_weight(bank, comparison, keys, rank)
+        for path in (BASELINE, CANDIDATE):
+            _count_flags(self.breaches[path], comparison.breach[path], Breach, replicas)
+            _count_flags(self.flags[path], comparison.flags[path], RowFlag, replicas)
+        _count_flags(self.input_flags, comparison.input_flags, RowFlag, 1)
+        self._add_units(comparison, keys, rank)
+
+    def merge(self, other: Tally) -> None:
+        """Add another tally of the same width."""
+        self.rows += other.rows
+        self.unique_rows += other.unique_rows
+        for mine, theirs in (
+            (self.counts, other.counts),
+            (self.weight_classes, other.weight_classes),
+            (self.input_flags, other.input_flags),
+        ):
+            mine.update(theirs)
+        self.weight_ulp.update(other.weight_ulp)
+        for path in (BASELINE, CANDIDATE):
+            self.flags[path].update(other.flags[path])
+            self.breaches[path].update(other.breaches[path])
+        self.row_units += other.row_units
+        self.cluster_units |= other.cluster_units
+        self.differing_units |= other.differing_units
+        self.invalid_units |= other.invalid_units
+        theirs_worst = other.worst_weight
+        if theirs_worst is not None:
+            self._keep_worst(theirs_worst)
+
+    @property
+    def invalid(self) -> int:
+        """(row, rank) pairs that left every rate's denominator."""
+        return self.counts[SetClass.INVALID]
+
+    @property
+    def units(self) -> int:
+        """Independent samples that a rate may count: those without an invalid row."""
+        return self.row_units + len(self.cluster_units) - len(self.invalid_units)
+
+    def _add_units(self, comparison: RowComparison, keys: UnitKeys, rank: int) -> None:
+        unit = keys.unit
+        invalid = comparison.sets.set_class == SET_CLASSES.index(SetClass.INVALID)
+        if keys.clustered:
+            self.cluster_units.update(unit.tolist())
+        elif rank == 0:
+            self.row_units += len(unit)
+        self.differing_units.update(unit[comparison.sets.rows].tolist())
+        self.invalid_units.update(unit[invalid].tolist())
+
+    def _largest_weight(
+        self, bank: str, comparison: RowComparison, keys: UnitKeys, rank: int
+    ) -> None:
+        if not len(comparison.weight_ulp):
+            return
+        row = int(np.argmax(comparison.weight_ulp))
+        value = int(comparison.weight_ulp[row])
+        if value >= 0:
+            self._keep_worst(Witness(bank, int(keys.row[row]), rank, value))
+
+    def _keep_worst(self, witness: Witness) -> None:
+        if self.worst_weight is None or witness.value > self.worst_weight.value:
+            self.worst_weight = witness
+
+
+@dataclass(frozen=True, eq=False)
+class UnitKeys:
+    """Per row: the bank's row number and its independence unit, int64 [row].
+
+    Units of different banks must differ: the caller adds an offset per bank.
+    """
+
+    row: npt.NDArray[np.int64]
+    unit: npt.NDArray[np.int64]
+    clustered: bool
+    """Whether several rows may share a unit; otherwise every row is its own."""
+
+
+def _per_path() -> dict[str, Counter[str]]:
+    return {BASELINE: Counter(), CANDIDATE: Counter()}
+
+
+def _count(codes: npt.NDArray[np.int8], classes: tuple[Any, ...]) -> dict[str, int]:
+    """Count class codes; -1 means not compared."""
+    found = np.bincount(codes[codes >= 0].astype(np.int64), minlength=len(classes))
+    return {str(name): int(count) for name, count in zip(classes, found, strict=True) if count}
+
+
+def _count_flags(
+    counter: Counter[str], flags: npt.NDArray[Any], kind: type[Breach] | type[RowFlag], times: int
+) -> None:
+    if not flags.any():
+        return
+    for value, count in zip(*np.unique(flags, return_counts=True), strict=True):
+        for name in names(kind(int(value))):
+            counter[name] += int(count) * times

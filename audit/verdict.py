@@ -1,0 +1,311 @@
+"""The rules that turn counts into a state, its reasons and a numerics class.
+
+Source: the design's sections "Verdict states" and "Numerics classes, by rule".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from .metrics.rates import lower_bound, rows_needed
+from .metrics.swaps import SetClass
+from .policy import Policy
+
+
+class State(StrEnum):
+    """Where an audit ends. The order is the order of precedence, strongest first."""
+
+    FAIL = "FAIL"
+    NOT_RUN = "NOT_RUN"
+    INCONCLUSIVE = "INCONCLUSIVE"
+    PASS_WITH_LIMITATIONS = "PASS_WITH_LIMITATIONS"
+    PASS = "PASS"
+
+
+EXIT_STATUS: dict[State, int] = {
+    State.PASS: 0,
+    State.PASS_WITH_LIMITATIONS: 0,
+    State.FAIL: 1,
+    State.INCONCLUSIVE: 3,
+    State.NOT_RUN: 3,
+}
+
+
+class NumericsClass(StrEnum):
+    """What a maintainer may sign."""
+
+    BITWISE = "BITWISE"
+    REORDER = "REORDER"
+    LIGHT = "LIGHT"
+    VISIBLE = "VISIBLE"
+    BEHAVIOURAL = "BEHAVIOURAL"
+    UNKNOWN = "UNKNOWN"
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """One sentence of a verdict, and the state that it alone would lead to."""
+
+    state: State
+    code: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class BatchFinding:
+    """Something that is true of a batch and not of one row alone.
+
+    ``fails``: it ends the audit with FAIL; otherwise it is disclosed.
+    """
+
+    name: str
+    path: str
+    bank: str
+    width: int
+    rows: int
+    text: str
+    fails: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """Whether one (bank, width) was run, or why it was not."""
+
+    bank: str
+    width: int
+    ran: bool
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleFit:
+    """How well the observed latent triangle fits the declared schedule.
+
+    ``fits`` is None where a path declares no schedule that could be predicted.
+    """
+
+    declared: str
+    nearest: str
+    distance: float
+    fits: bool | None
+
+
+@dataclass(frozen=True)
+class WidthSummary:
+    """Counts of one width, pooled over the banks.
+
+    ``counts`` are over (row, rank) pairs and sum to ``rows``; ``units`` and ``differing_units``
+    are independent samples, and the only denominator that a bound may use.
+    """
+
+    width: int
+    rows: int
+    unique_rows: int
+    units: int
+    differing_units: int
+    counts: Mapping[str, int]
+    set_rate: float | None
+    set_rate_upper: float
+    certified: bool
+    confidence: float
+    max_weight_ulp: int | None
+    weight_classes: Mapping[str, int]
+    flags: Mapping[str, Mapping[str, int]]
+    breaches: Mapping[str, Mapping[str, int]]
+    bits_equal: Mapping[str, bool]
+    rho: float | None
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """All that a verdict may look at."""
+
+    widths: Sequence[WidthSummary]
+    findings: Sequence[BatchFinding]
+    coverage: Sequence[Coverage]
+    schedule: ScheduleFit | None
+    limitations: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A state with its reasons, and the class that may be signed.
+
+    ``provisional_class`` is what the rows that were seen would be signed as; it differs from
+    ``numerics_class`` only where coverage is too small for a signature (UNKNOWN).
+    """
+
+    state: State
+    reasons: tuple[Reason, ...]
+    numerics_class: NumericsClass
+    provisional_class: NumericsClass
+    structural_tag: str | None
+
+    @property
+    def exit_status(self) -> int:
+        """0 pass, 1 fail, 3 inconclusive or not run."""
+        return EXIT_STATUS[self.state]
+
+
+TIES = (SetClass.EXACT_TIE, SetClass.GROUP_TIE, SetClass.NEAR_TIE)
+EXACT_TIES = (SetClass.EXACT_TIE, SetClass.GROUP_TIE, SetClass.TIE_GROUP)
+
+
+def judge(evidence: Evidence, policy: Policy) -> Verdict:
+    """Return the verdict that the policy gives to the evidence."""
+    reasons = tuple(
+        reason
+        for rule in (_coverage, _contracts, _findings, _sets, _weights, _rates, _limitations)
+        for reason in rule(evidence, policy)
+    )
+    order = list(State)
+    state = min((r.state for r in reasons), key=order.index, default=State.PASS)
+    failing = {r.code for r in reasons if r.state is State.FAIL}
+    provisional, tag = _numerics_class(evidence, failing)
+    certified = bool(evidence.widths) and all(w.certified for w in evidence.widths)
+    covered = certified and all(c.ran for c in evidence.coverage)
+    final = provisional
+    if provisional is not NumericsClass.BEHAVIOURAL and not covered:
+        final = NumericsClass.UNKNOWN
+    return Verdict(state, reasons, final, provisional, tag)
+
+
+def _coverage(evidence: Evidence, policy: Policy) -> Iterator[Reason]:
+    missing = [c for c in evidence.coverage if not c.ran]
+    nothing_ran = bool(missing) and len(missing) == len(evidence.coverage)
+    for item in missing:
+        state = State.NOT_RUN if nothing_ran else State.INCONCLUSIVE
+        text = f"{item.bank} at width {item.width} was not run: {item.reason}"
+        yield Reason(state, "not_run", text)
+    if not nothing_ran and not sum(w.rows for w in evidence.widths):
+        yield Reason(State.FAIL, "no_rows", "zero rows were compared")
+
+
+def _contracts(evidence: Evidence, policy: Policy) -> Iterator[Reason]:
+    for summary in evidence.widths:
+        for kind, table in (("breach", summary.breaches), ("flag", summary.flags)):
+            for path, counts in table.items():
+                for name, count in counts.items():
+                    rows = f"{count:,} of {summary.rows:,} rows"
+                    text = f"{path} at width {summary.width}: {name} in {rows}"
+                    yield Reason(State.FAIL, f"{kind}:{name}", text)
+
+
+def _findings(evidence: Evidence, policy: Policy) -> Iterator[Reason]:
+    for finding in evidence.findings:
+        state = State.FAIL if finding.fails else State.PASS_WITH_LIMITATIONS
+        where = f"{finding.path} on {finding.bank} at width {finding.width}"
+        yield Reason(state, finding.name, f"{finding.name}: {where}: {finding.text}")
+    fit = evidence.schedule
+    if fit is not None and fit.fits is False:
+        text = (
+            f"latent errors do not fit the declared {fit.declared}: nearest is {fit.nearest}, "
+            f"the declared one is {fit.distance:.1%} off"
+        )
+        yield Reason(State.FAIL, "schedule_mismatch", text)
+    if fit is not None and fit.fits is None and _latent_differs(evidence):
+        text = f"latent values differ and no schedule can explain it: {fit.declared}"
+        yield Reason(State.INCONCLUSIVE, "no_schedule", text)
+
+
+def _latent_differs(evidence: Evidence) -> bool:
+    return any(not w.bits_equal.get("latent", True) for w in evidence.widths)
+
+
+def _sets(evidence: Evidence, policy: Policy) -> Iterator[Reason]:
+    for summary in evidence.widths:
+        for name in SetClass:
+            count = summary.counts.get(name, 0)
+            if not count or name in (SetClass.IDENTICAL, SetClass.REORDERED, SetClass.INVALID):
+                continue
+            where = f"{count:,} of {summary.rows:,} rows at width {summary.width}"
+            yield _set_reason(name, where, policy)
+
+
+def _set_reason(name: SetClass, where: str, policy: Policy) -> Reason:
+    if name in EXACT_TIES and policy.tie_contract == "lower_id":
+        return Reason(State.FAIL, name, f"{name}: {where}; the tie contract demands the lower id")
+    if name in TIES or (name is SetClass.TIE_GROUP and not policy.one_for_one):
+        return Reason(State.PASS_WITH_LIMITATIONS, name, f"{name}: {where}")
+    if name is SetClass.NOISE_SWAP:
+        text = f"{name}: {where}, within the declared perturbation {policy.noise_abs:g}"
+        return Reason(State.PASS_WITH_LIMITATIONS, name, text)
+    if name is SetClass.TIE_GROUP:
+        return Reason(State.FAIL, name, f"{name}: {where}; only 1-for-1 swaps may be ties")
+    text = f"{name}: {where}, beyond the window of {policy.window_ulp} ULP"
+    return Reason(State.FAIL, name, text)
+
+
+def _weights(evidence: Evidence, policy: Policy) -> Iterator[Reason]:
+    for summary in evidence.widths:
+        largest = summary.max_weight_ulp
+        if largest is not None and largest > policy.weight_budget_ulp:
+            kinds = ", ".join(
+                f"{name} {count:,}"
+                for name, count in summary.weight_classes.items()
+                if name not in ("equal", "drift")
+            )
+            text = (
+                f"weights differ by up to {largest:,} FP32 ULP at width {summary.width}, "
+                f"budget {policy.weight_budget_ulp}" + (f" ({kinds} rows)" if kinds else "")
+            )
+            yield Reason(State.FAIL, "weight_budget", text)
+
+
+def _rates(evidence: Evidence, policy: Policy) -> Iterator[Reason]:
+    for summary in evidence.widths:
+        if summary.certified or not summary.rows:
+            continue
+        seen = f"{summary.differing_units:,} of {summary.units:,} units differ"
+        least = lower_bound(summary.differing_units, summary.units, policy.confidence)
+        if least > policy.set_rate:
+            text = (
+                f"set rate at width {summary.width} is at least {least:.2e}, limit "
+                f"{policy.set_rate:.0e} ({seen})"
+            )
+            yield Reason(State.FAIL, "set_rate", text)
+            continue
+        alpha = (1 - policy.confidence) / len(evidence.widths)
+        needed = rows_needed(policy.set_rate, 1 - alpha, summary.differing_units)
+        text = (
+            f"set rate at width {summary.width} is at most {summary.set_rate_upper:.2e} at "
+            f"{policy.confidence:.0%}, limit {policy.set_rate:.0e} ({seen}); with no further "
+            f"event {needed:,} units would certify it over {len(evidence.widths)} widths"
+        )
+        yield Reason(State.INCONCLUSIVE, "set_rate", text)
+
+
+def _limitations(evidence: Evidence, policy: Policy) -> Iterator[Reason]:
+    for text in evidence.limitations:
+        yield Reason(State.PASS_WITH_LIMITATIONS, "limitation", text)
+
+
+def _numerics_class(evidence: Evidence, failing: set[str]) -> tuple[NumericsClass, str | None]:
+    """Return the class of what was seen, and the structural tag of LIGHT."""
+    widths = [w for w in evidence.widths if w.rows]
+    if not widths:
+        return NumericsClass.UNKNOWN, None
+    if failing:
+        return NumericsClass.BEHAVIOURAL, None
+    if all(all(w.bits_equal.values()) for w in widths):
+        return NumericsClass.BITWISE, None
+    present = {name for w in widths for name, count in w.counts.items() if count}
+    same_values = all(
+        equal
+        for w in widths
+        for name, equal in w.bits_equal.items()
+        if name in ("latent", "logits")
+    )
+    same_weights = all(not w.max_weight_ulp for w in widths)
+    if present <= {SetClass.IDENTICAL, SetClass.REORDERED} and same_values and same_weights:
+        return NumericsClass.REORDER, None
+    if SetClass.NOISE_SWAP in present:
+        return NumericsClass.VISIBLE, None
+    if not _latent_differs(evidence):
+        return NumericsClass.LIGHT, "FP32-structural"
+    fit = evidence.schedule
+    if fit is None or fit.fits is None:
+        return NumericsClass.UNKNOWN, None
+    return NumericsClass.LIGHT, "BF16-structural"

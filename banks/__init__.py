@@ -1,0 +1,1 @@
+"""What was recorded: router inputs, ranks, provenance."""

@@ -1,0 +1,27 @@
+"""The errors that a user's input can cause; the command line turns each into exit status 2."""
+
+from __future__ import annotations
+
+
+class InputError(ValueError):
+    """Bad input, told in one line: ``what=got, but should be expected [where]``.
+
+    Example:
+        >>> str(InputError("width", 21, "1..20", "--rows"))
+        'width=21, but should be 1..20 [--rows]'
+    """
+
+    def __init__(self, what: str, got: object, expected: object, where: str) -> None:
+        super().__init__(f"{what}={got}, but should be {expected} [{where}]")
+        self.what = what
+        self.got = got
+        self.expected = expected
+        self.where = where
+
+
+class BankError(InputError):
+    """A bank's files or fields do not hold what ``bank.json`` says."""
+
+
+class EnvelopeError(InputError):
+    """A path was asked for a width, rank count or geometry that it does not accept."""

@@ -1,0 +1,1 @@
+"""Importers of foreign formats into bank directories."""

@@ -1,0 +1,1 @@
+"""Committed scripts that made the data of the package."""

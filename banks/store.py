@@ -1,0 +1,242 @@
+"""Banks in directories: the reader, mapped into memory, and its checks.
+
+A bank is ``bank.json`` and three Arrow IPC files: rows.arrow (a record per row: integer keys and
+tensors), ranks.arrow where tensors vary per rank (a record per row and rank, in that order), and
+weights.arrow (one record). Nothing is unpickled. The writer is in ``write``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from .arrow_tables import Table, key_field, tensor_field
+from .bank import Array, Bank, Header, RowBlock
+from .errors import BankError
+from .files import Files, files_at
+from .schema import (
+    DTYPES,
+    HEADER_FILE,
+    RANKS_FILE,
+    ROWS_FILE,
+    STORED_KEYS,
+    WEIGHTS_FILE,
+    BankModel,
+    parse_header,
+)
+
+if TYPE_CHECKING:
+    import torch
+
+VERIFIED_AT_OPEN: Final = 1 << 30
+"""Banks up to this many bytes have every file's sha256 checked when they are opened."""
+
+BLOCK_TENSORS: Final = ("hidden", "logits", "latent_partials", "latent_shards", "logits_shards")
+FINITE_WEIGHTS: Final = ("router_weight", "router_weight_master", "latent_down_weight")
+
+
+def open_directory(path: str | Path, verify: bool | None = None) -> StoredBank:
+    """Return the bank of a directory or URL; its rows stay on disk until they are read.
+
+    Args:
+        path: a directory, or any URL that pyarrow or fsspec opens (s3, gs, ...).
+        verify: whether to check every file's sha256. None checks banks up to 1 GiB; sizes, schema,
+            keys and weights are checked always. ``verify_bank`` checks banks of any size.
+
+    Raises:
+        BankError: anything wrong with a file; names the file and the field.
+    """
+    files = files_at(str(path))
+    text = files.read(HEADER_FILE)
+    where = files.where(HEADER_FILE)
+    model, geometry, scoring = parse_header(text, where)
+    _check_sizes(files, model)
+    total = sum(entry.bytes for entry in model.files.values())
+    if verify or (verify is None and total <= VERIFIED_AT_OPEN):
+        _check_digests(files, model)
+    header = Header(
+        name=model.name,
+        rows=model.rows,
+        geometry=geometry,
+        scoring=scoring,
+        tie_contract=model.tie_contract,
+        independence_unit=model.independence_unit,
+        stage=model.stage,
+        digest=hashlib.sha256(text).hexdigest(),
+        ranks=model.ranks,
+        recorded_widths={name: entry.width for name, entry in model.recorded.items()},
+        provenance=model.provenance.model_dump(exclude_unset=True),
+    )
+    return StoredBank(header, model, _open_tables(files, model))
+
+
+def _check_sizes(files: Files, model: BankModel) -> None:
+    for name, entry in model.files.items():
+        size = files.size(name)
+        if size != entry.bytes:
+            raise BankError("bytes", size, f"{entry.bytes} as in {HEADER_FILE}", files.where(name))
+
+
+def _check_digests(files: Files, model: BankModel) -> None:
+    for name, entry in model.files.items():
+        digest = files.sha256(name)
+        if digest != entry.sha256:
+            expected = f"{entry.sha256} as in {HEADER_FILE}"
+            raise BankError("sha256", digest, expected, files.where(name))
+
+
+@dataclass(frozen=True, eq=False)
+class _Tables:
+    rows: Table
+    weights: Table
+    ranks: Table | None
+
+
+def file_schema(model: BankModel, file: str) -> pa.Schema:
+    """Return the Arrow fields that ``bank.json`` says a file has."""
+    keys = {} if file == WEIGHTS_FILE else model.keys
+    if file == RANKS_FILE:
+        keys = {name: dtype for name, dtype in model.keys.items() if name in STORED_KEYS}
+    fields = [key_field(name, dtype) for name, dtype in keys.items()]
+    fields += [
+        tensor_field(name, tensor.dtype, tensor.shape)
+        for name, tensor in model.tensors.items()
+        if tensor.file == file
+    ]
+    return pa.schema(fields)
+
+
+def _open_tables(files: Files, model: BankModel) -> _Tables:
+    def table(name: str, records: int) -> Table:
+        return Table(files.open(name), file_schema(model, name), records, files.where(name))
+
+    rows = table(ROWS_FILE, model.rows)
+    weights = table(WEIGHTS_FILE, 1)
+    ranks = None
+    if model.ranks is not None:
+        ranks = table(RANKS_FILE, model.rows * model.ranks)
+    _check_keys(rows, model, files.where(ROWS_FILE))
+    if ranks is not None:
+        _check_rank_keys(rows, ranks, model, files.where(RANKS_FILE))
+    for name in FINITE_WEIGHTS:
+        if name in model.tensors:
+            _check_finite(weights.column(name, 0, 1)[0], name, files.where(WEIGHTS_FILE))
+    return _Tables(rows, weights, ranks)
+
+
+def _check_keys(rows: Table, model: BankModel, where: str) -> None:
+    columns = [rows.column(name, 0, model.rows) for name in STORED_KEYS]
+    order = np.lexsort(columns[::-1])
+    same = np.ones(model.rows - 1, np.bool_)
+    for column in columns:
+        same &= column[order[1:]] == column[order[:-1]]
+    if same.any():
+        record = int(order[1:][same][0])
+        got = ", ".join(f"{k} {c[record]}" for k, c in zip(STORED_KEYS, columns, strict=True))
+        raise BankError(f"keys[record {record}]", f"{got} twice", "each record once", where)
+
+
+def _check_rank_keys(rows: Table, ranks: Table, model: BankModel, where: str) -> None:
+    count = model.ranks or 1
+    total = model.rows * count
+    for name in STORED_KEYS:
+        got = ranks.column(name, 0, total)
+        if name == "rank":
+            expected = np.tile(np.arange(count), model.rows)
+        else:
+            expected = np.repeat(rows.column(name, 0, model.rows), count)
+        wrong = np.flatnonzero(got != expected)
+        if len(wrong):
+            record = int(wrong[0])
+            raise BankError(f"{name}[record {record}]", got[record], expected[record], where)
+
+
+def _check_finite(weight: Array, name: str, where: str) -> None:
+    # A row at a time: no FP32 copy of a large weight.
+    for index, line in enumerate(weight):
+        if not np.isfinite(line.astype(np.float32)).all():
+            raise BankError(f"{name}[{index}]", "a NaN or infinity", "finite", where)
+
+
+class StoredBank(Bank):
+    """A bank on disk; arrays are read-only views of the mapped files where one batch holds them."""
+
+    def __init__(self, header: Header, model: BankModel, tables: _Tables) -> None:
+        weights = {
+            name: tables.weights.column(name, 0, 1)[0]
+            for name, tensor in model.tensors.items()
+            if tensor.file == WEIGHTS_FILE
+        }
+        super().__init__(header, weights)
+        self._model = model
+        self._tables = tables
+
+    def _read(self, start: int, stop: int) -> RowBlock:
+        tensors = {
+            name: self._column(name, start, stop)
+            for name, tensor in self._model.tensors.items()
+            if tensor.file != WEIGHTS_FILE
+        }
+        recorded = {
+            name: (
+                tensors.pop(f"recorded.{name}.ids"),
+                tensors.pop(f"recorded.{name}.weights", None),
+            )
+            for name in self._model.recorded
+        }
+        keys = {name: self._tables.rows.column(name, start, stop) for name in self._model.keys}
+        unit = self.independence_unit
+        keys["unit"] = np.arange(start, stop, dtype=np.int64) if unit == "row" else keys[unit]
+        known: dict[str, Any] = {
+            name: tensors.pop(name) for name in BLOCK_TENSORS if name in tensors
+        }
+        return RowBlock(start, stop - start, keys, recorded=recorded, extra=tensors, **known)
+
+    def _column(self, name: str, start: int, stop: int) -> Array:
+        if self._model.tensors[name].file == ROWS_FILE or self._tables.ranks is None:
+            return self._tables.rows.column(name, start, stop)
+        count = self.ranks or 1
+        values = self._tables.ranks.column(name, start * count, stop * count)
+        shaped = values.reshape(stop - start, count, *values.shape[1:])
+        return np.moveaxis(shaped, 1, 0)
+
+    def numpy(self, name: str) -> Array:
+        """Return a tensor of all rows [row, ...] or [rank, row, ...], or a weight.
+
+        Raises:
+            BankError: the bank has no such tensor.
+        """
+        if name in self.weights:
+            return self.weights[name]
+        if name not in self._model.tensors:
+            known = ", ".join(self._model.tensors)
+            raise BankError("tensor", name, f"one of {known}", self.name)
+        return self._column(name, 0, self.rows)
+
+    def tensor(self, name: str) -> torch.Tensor:
+        """Return ``numpy(name)`` as a torch tensor of the same memory; do not write to it."""
+        return as_torch(self.numpy(name))
+
+
+def as_torch(array: npt.NDArray[Any]) -> torch.Tensor:
+    """Return a torch tensor over the memory of an array of any bank dtype."""
+    import warnings
+
+    import torch
+
+    viewed = array
+    kind = next(name for name, dtype in DTYPES.items() if dtype == array.dtype)
+    if array.dtype.kind not in "iuf":
+        viewed = array.view({1: np.uint8, 2: np.int16}[array.dtype.itemsize])
+    with warnings.catch_warnings():
+        # A mapped file is read-only, which torch cannot express.
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writ")
+        tensor = torch.from_numpy(viewed)
+    dtype: torch.dtype = getattr(torch, kind)
+    return tensor.view(dtype)

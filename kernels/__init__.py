@@ -1,0 +1,1 @@
+"""What is compared: paths, their stages, and the reference that judges them."""

@@ -1,0 +1,236 @@
+"""The two built-in paths of the front, ``general`` and ``route``, composed from named stages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ..banks.errors import EnvelopeError, InputError
+from . import project
+from .contract import F32, OUTPUTS, Bf16, Declared, Launch, Routed, check_width
+from .gather import gather
+from .options import Option, canonical, resolve
+from .reduce import SCHEDULES, check_islands, reduce_partials
+from .select import (
+    NONFINITE,
+    OPTIONS,
+    SELECTS,
+    SelectArithmetic,
+    check_select,
+    make_select,
+    select,
+)
+
+_COMMON: Final = {
+    "accumulate": Option("fp64", ("fp64", "fp32"), "products: exact, or torch's FP32 matmul"),
+    "router_weight": Option("router_weight", None, "the bank's tensor used as router weight"),
+    **{
+        key: Option("", choices, "the select's own if left out") for key, choices in OPTIONS.items()
+    },
+}
+GENERAL_OPTIONS: Final = {
+    "reduce": Option("one_shot_fp32", tuple(SCHEDULES), "all-reduce of the latent partials"),
+    "islands": Option("2", None, "islands of reduce=two_level", lowest=1),
+    "select": Option("topk_sigmoid", tuple(SELECTS), "arithmetic of the top-k"),
+    **_COMMON,
+}
+ROUTE_OPTIONS: Final = {
+    "select": Option("auto", ("auto", *SELECTS), "auto: fused up to fused_rows, else standalone"),
+    "fused_rows": Option("8", None, "largest width of the fused select", lowest=0),
+    "row_blocks": Option("1", ("1", "2"), "workers that split the rows of the gather"),
+    **_COMMON,
+}
+
+
+class FrontPath:
+    """A front on the CPU: project, exchange, select, for all ranks.
+
+    What every rank would compute alike is computed once and copied: the select, gathers, and
+    reductions whose ranks agree.
+    """
+
+    batches_launches = True
+    outputs = OUTPUTS
+
+    def __init__(self, kind: str, options: Mapping[str, str]) -> None:
+        table = GENERAL_OPTIONS if kind == "general" else ROUTE_OPTIONS
+        self._kind = kind
+        self._options = resolve(kind, options, table)
+        self.name = canonical(kind, self._options, table)
+        self._refuse_idle("islands", "reduce", "two_level", options)
+        self._refuse_idle("fused_rows", "select", "auto", options)
+        changes = {key: self._options[key] for key in OPTIONS if self._options[key]}
+        name = self._options["select"]
+        names = ("fused", "standalone") if name == "auto" else (name, name)
+        self._narrow = make_select(names[0], changes, self.name)
+        self._wide = make_select(names[1], changes, self.name)
+        self.declared = self._declare()
+
+    def _refuse_idle(self, key: str, needs: str, value: str, given: Mapping[str, str]) -> None:
+        if key in given and self._options[needs] != value:
+            raise InputError(key, given[key], f"left out unless {needs}={value}", self.name)
+
+    def _rule(self, width: int) -> SelectArithmetic:
+        if self._narrow is self._wide or width > int(self._options.get("fused_rows", 0)):
+            return self._wide
+        return self._narrow
+
+    def _words(self, part: Callable[[SelectArithmetic], str]) -> str:
+        narrow, wide = part(self._narrow), part(self._wide)
+        if narrow == wide:
+            return narrow
+        return f"up to {self._options['fused_rows']} rows: {narrow}; above: {wide}"
+
+    def _declare(self) -> Declared:
+        exact = self._options["accumulate"] == "fp64"
+        product = "exact sum, rounded to FP64, to FP32" if exact else "torch FP32 matmul"
+        if self._kind == "general":
+            schedule = SCHEDULES[self._options["reduce"]]
+            split = "latent K-split, BF16 partials"
+            exchange = f"all-reduce of latent ({schedule.words}), all-gather of logits"
+            latent_schedule = self._options["reduce"]
+            if latent_schedule == "two_level":
+                exchange += f"; {self._options['islands']} islands"
+                latent_schedule += f":{self._options['islands']}"
+            independent, agree = schedule.row_independent, schedule.ranks_agree
+        else:
+            latent_schedule = "gather"
+            split = "latent N-split, one rounding to BF16"
+            exchange = f"paired gather, a copy; row_blocks={self._options['row_blocks']}"
+            independent, agree = self._options["select"] != "auto", True
+        return Declared(
+            project=f"{split}; logits N-split, FP32; {product}; {self._options['router_weight']}",
+            exchange=exchange,
+            score=self._words(SelectArithmetic.score_words),
+            nonfinite=self._words(lambda rule: NONFINITE[rule.nonfinite].words),
+            weight_sum=self._words(lambda rule: rule.weight_sum),
+            normalise=self._words(SelectArithmetic.normalise_words),
+            slot_order=self._words(lambda rule: rule.slot_order),
+            row_independent=independent and exact,
+            ranks_agree=agree,
+            machine_dependent=not exact,
+            latent_schedule=latent_schedule,
+            notes=self._words(lambda rule: f"{rule.name}: {rule.source}"),
+        )
+
+    def unavailable(self) -> str | None:
+        """Why this path cannot run here, or None."""
+        return SCHEDULES[self._options["reduce"]].unavailable if self._kind == "general" else None
+
+    def check(self, launch: Launch) -> None:
+        """Refuse what the path is not prepared for.
+
+        Raises:
+            EnvelopeError: width, ranks, geometry, scoring rule or stage outside the envelope.
+            InputError: a weight that the bank does not have.
+        """
+        check_width(launch.width, self.name)
+        if launch.rows % launch.width:
+            raise EnvelopeError("rows", launch.rows, f"a multiple of {launch.width}", self.name)
+        check_select(self._rule(launch.width), launch.geometry, launch.scoring)
+        reason = self.unavailable()
+        if reason is not None:
+            raise EnvelopeError("path", self.name, "one that runs here", reason)
+        if launch.hidden is None and launch.logits_shards is None and launch.logits is None:
+            raise EnvelopeError("logits input", "nothing", "hidden, shards or logits", self.name)
+        if launch.hidden is not None:
+            self._router(launch)
+        pieces = (launch.latent_partials, launch.latent_shards, launch.logits_shards)
+        if launch.hidden is not None or any(piece is not None for piece in pieces):
+            self._check_exchange(launch)
+
+    def _check_exchange(self, launch: Launch) -> None:
+        try:
+            launch.geometry.check_ranks(launch.ranks)
+        except InputError as error:
+            raise EnvelopeError(error.what, error.got, error.expected, error.where) from error
+        if self._options.get("reduce") == "two_level":
+            check_islands(launch.ranks, int(self._options["islands"]))
+        mine, other = launch.latent_partials, launch.latent_shards
+        names = ("latent_partials", "latent_shards")
+        if self._kind == "route":
+            mine, other, names = other, mine, names[::-1]
+        if launch.hidden is None and mine is None and other is not None:
+            raise EnvelopeError("latent input", names[1], f"{names[0]} or hidden", self.name)
+
+    def _router(self, launch: Launch) -> npt.NDArray[Any]:
+        name, weights = self._options["router_weight"], launch.weights
+        known = dict(weights.extra)
+        if weights.router is not None:
+            known["router_weight"] = weights.router
+        if name not in known:
+            have = ", ".join(sorted(known)) or "a bank with router weights"
+            raise InputError("router_weight", name, f"one of {have}", self.name)
+        return known[name]
+
+    def run(self, launch: Launch, out: Routed) -> None:
+        """Write every element of ``out``.
+
+        Raises:
+            EnvelopeError: as for ``check``.
+        """
+        self.check(launch)
+        if out.latent is not None:
+            self._latent(launch, out.latent)
+        logits = self._logits(launch, out.logits)
+        rule = self._rule(launch.width)
+        ids, weights = select(rule, logits, launch.weights.bias, launch.geometry, launch.scoring)
+        out.ids[:] = ids
+        out.weights[:] = weights
+
+    def _project(
+        self, stage: Callable[..., npt.NDArray[Any]], launch: Launch, weight: npt.NDArray[Any]
+    ) -> npt.NDArray[Any]:
+        """Shards or partials [rank, row, column]; an FP32 matmul sees one launch at a time."""
+        hidden, ranks, accumulate = launch.hidden, launch.ranks, self._options["accumulate"]
+        assert hidden is not None
+        step = launch.width if accumulate == "fp32" else max(launch.rows, 1)
+        parts = [
+            stage(hidden[start : start + step], weight, ranks, accumulate)
+            for start in range(0, launch.rows, step)
+        ]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
+
+    def _latent(self, launch: Launch, out: Bf16) -> None:
+        weight = launch.weights.latent
+        general = self._kind == "general"
+        pieces = launch.latent_partials if general else launch.latent_shards
+        if launch.hidden is not None and weight is not None:
+            stage = project.latent_partials if general else project.latent_shards
+            pieces = self._project(stage, launch, weight)
+        if pieces is None:
+            raise InputError("latent weight", "nothing", "latent_down_weight", self.name)
+        if general:
+            islands = int(self._options["islands"])
+            reduce_partials(self._options["reduce"], pieces, out, launch.width, islands)
+        else:
+            gather(pieces, out[0], int(self._options["row_blocks"]))
+            out.view(np.uint16)[1:] = out[0].view(np.uint16)
+
+    def _logits(self, launch: Launch, out: F32 | None) -> F32:
+        """The logits [row, expert] that every rank holds after the exchange; also into ``out``."""
+        shards = launch.logits_shards
+        if launch.hidden is not None:
+            shards = self._project(project.logits_shards, launch, self._router(launch))
+        if shards is None:
+            assert launch.logits is not None
+            whole = launch.logits
+        else:
+            whole = np.empty((launch.rows, launch.geometry.experts), np.float32)
+            gather(shards, whole, int(self._options.get("row_blocks", 1)))
+        if out is not None:
+            out.view(np.uint32)[:] = whole.view(np.uint32)
+        return whole
+
+
+def general(options: Mapping[str, str]) -> FrontPath:
+    """General path: K-split latent with an all-reduce, gathered logits, native top-k."""
+    return FrontPath("general", options)
+
+
+def route(options: Mapping[str, str]) -> FrontPath:
+    """Route path: N-split latent and logits, one paired gather, fused or standalone top-k."""
+    return FrontPath("route", options)

@@ -1,0 +1,49 @@
+"""Numerics equivalence and near-tie audit for Mixture-of-Experts routing."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .audit.explain import explain_rows
+    from .audit.plan import plan_rows
+    from .audit.policy import Policy, load_policy
+    from .audit.replay import replay_row
+    from .audit.run import run_audit
+    from .banks.open import open_bank
+    from .kernels.registry import make_path, register
+
+__version__ = "0.1.0"
+
+# Loaded on first use: `import neartie` itself stays quick.
+_HOMES = {
+    "Policy": "audit.policy",
+    "explain_rows": "audit.explain",
+    "load_policy": "audit.policy",
+    "make_path": "kernels.registry",
+    "open_bank": "banks.open",
+    "plan_rows": "audit.plan",
+    "register": "kernels.registry",
+    "replay_row": "audit.replay",
+    "run_audit": "audit.run",
+}
+
+__all__ = [
+    "Policy",
+    "__version__",
+    "explain_rows",
+    "load_policy",
+    "make_path",
+    "open_bank",
+    "plan_rows",
+    "register",
+    "replay_row",
+    "run_audit",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{_HOMES[name]}", __name__), name)

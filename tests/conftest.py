@@ -1,0 +1,106 @@
+"""Fixtures and profiles of the whole suite."""
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import HealthCheck, settings
+
+from neartie.banks.bank import Header, RowBlock
+from neartie.banks.geometry import Geometry, ScoringRule
+from neartie.banks.open import open_bank
+
+ROOT = Path(__file__).resolve().parent.parent
+# `python -m pytest` puts the root on the path, where our folders would be importable bare.
+sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != ROOT]
+
+settings.register_profile(
+    "ci",
+    derandomize=True,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile("nightly", deadline=None, max_examples=2000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+@pytest.fixture(scope="session")
+def master_router_weight() -> Callable[[int], npt.NDArray[np.float32]]:
+    """[896, 512] FP32 master router weight of a k3-mini layer."""
+
+    def load(layer: int) -> npt.NDArray[np.float32]:
+        folder = Path(__file__).parent / "data" / "k3-mini-master"
+        packed = np.load(folder / f"layer{layer}.npy").astype(np.int64)
+        packed.flat[json.loads((folder / "ties.json").read_text())[str(layer)]] = 1 << 15
+        used = open_bank(f"k3-mini/layer{layer}").weights["router_weight"]
+        bits = (used.view(np.uint16).astype(np.int64) << 16) + packed
+        master: npt.NDArray[np.float32] = bits.astype(np.uint32).view(np.float32)
+        return master
+
+    return load
+
+
+TINY = Geometry("tiny", hidden=8, latent=4, experts=6, top_k=2)
+
+
+@pytest.fixture
+def header() -> Header:
+    return Header(
+        name="tiny",
+        rows=0,
+        geometry=TINY,
+        scoring=ScoringRule(),
+        tie_contract="unspecified",
+        independence_unit="doc",
+        stage="hidden",
+        digest="",
+        recorded_widths={"gpu": 20, "other": None},
+        provenance={"model": "none", "seeds": {"seed": 3}, "anything": [1, "two", None]},
+    )
+
+
+@pytest.fixture
+def weights() -> dict[str, np.ndarray[Any, Any]]:
+    rng = np.random.default_rng(1)
+    return {
+        "router_weight": rng.standard_normal((6, 8)).astype(ml_dtypes.bfloat16),
+        "correction_bias": rng.standard_normal(6).astype(np.float32),
+        "latent_down_weight": rng.standard_normal((4, 8)).astype(ml_dtypes.bfloat16),
+    }
+
+
+@pytest.fixture
+def block() -> RowBlock:
+    return _block(0, 5)
+
+
+@pytest.fixture
+def make_block() -> Callable[[int, int], RowBlock]:
+    return _block
+
+
+def _block(start: int, rows: int) -> RowBlock:
+    rng = np.random.default_rng(start)
+    row = np.arange(start, start + rows, dtype=np.int32)
+    zero = np.zeros(rows, np.int32)
+    return RowBlock(
+        start,
+        rows,
+        {"layer": zero, "step": row // 2, "row": row, "rank": zero - 1, "doc": row // 3},
+        hidden=rng.standard_normal((rows, 8)).astype(ml_dtypes.bfloat16),
+        recorded={
+            "gpu": (
+                rng.integers(0, 6, (rows, 2)).astype(np.int32),
+                rng.random((rows, 2)).astype(np.float32),
+            ),
+            "other": (rng.integers(0, 6, (rows, 2)).astype(np.int32), None),
+        },
+        extra={"logits_recorded": rng.standard_normal((rows, 6)).astype(np.float32)},
+    )
