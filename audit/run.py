@@ -21,7 +21,7 @@ from .value_table import values_table
 from .verdict import Coverage, Evidence, Verdict, judge
 
 DEFAULT_WIDTHS = (9, 10, 12, 16, 20)
-DEFAULT_BANKS = ("k3-mini", "resample:bank=k3-mini,rows=300k")
+DEFAULT_BANKS = ("k3-mini", "resample:bank=k3-mini,rows=180k")
 """The recorded rows, and enough resampled ones to bound a set rate of 5e-5 over five widths."""
 
 Progress = Callable[[int, int, str], None]

@@ -8,6 +8,7 @@ import pytest
 
 from neartie.banks.errors import EnvelopeError, InputError
 from neartie.banks.geometry import Geometry, ScoringRule
+from neartie.kernels import gemm
 from neartie.kernels.contract import BFLOAT16, FrontWeights, Launch, Path, Routed
 from neartie.kernels.reference import reference_product, reference_select
 from neartie.kernels.registry import make_path
@@ -95,6 +96,23 @@ def test_several_launches_in_one_call_equal_one_by_one(path: str) -> None:
         cut = {name: array[:, part] for name, array in _arrays(whole).items()}
         for name, array in _arrays(_run(path, one)).items():
             assert np.array_equal(array, cut[name]), name
+
+
+@pytest.mark.parametrize("path", ["general:accumulate=fp32", "route:accumulate=fp32"])
+def test_an_fp32_matmul_sees_one_launch_and_one_rank(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its bits may depend on the shape, so the shape must be the true one."""
+    real, shapes = gemm._torch_product, []
+
+    def recording(x: Any, weight: Any) -> Any:
+        shapes.append((x.shape, weight.shape))
+        return real(x, weight)
+
+    monkeypatch.setattr(gemm, "_torch_product", recording)
+    _run(path, _launch())
+    latent = ((4, 16), (32, 16)) if path.startswith("general") else ((4, 64), (8, 64))
+    assert sorted(shapes) == sorted([latent, ((4, 64), (12, 64))] * 3 * RANKS)
 
 
 def test_values_follow_the_stages() -> None:

@@ -225,6 +225,10 @@ def _exchange_last(ids: Any) -> None:
     ids[:, [-1, -2]] = ids[:, [-2, -1]]
 
 
+def _exchange_first(ids: Any) -> None:
+    ids[:, [0, 1]] = ids[:, [1, 0]]
+
+
 def _repeat(ids: Any) -> None:
     ids[:, -1] = ids[:, 0]
 
@@ -233,7 +237,7 @@ def _skip_one(ids: Any) -> None:
     ids[:, -1] = [next(i for i in range(11, -1, -1) if i not in row) for row in ids]
 
 
-@pytest.mark.parametrize("fault", [_exchange_last, _repeat, _skip_one])
+@pytest.mark.parametrize("fault", [_exchange_first, _exchange_last, _repeat, _skip_one])
 @pytest.mark.parametrize("geometry", [GEOMETRY, GROUPED])
 @pytest.mark.parametrize("special", [None, 0.25, nan], ids=["plain", "ties", "nan"])
 def test_a_wrong_answer_is_refused(
