@@ -14,6 +14,7 @@ from ..kernels.reduce import SCHEDULES, reduce_partials
 from .verdict import ScheduleFit
 
 SAMPLE_ROWS = 64
+DEFAULT_ISLANDS = 2
 GATHER = "gather"
 """What a path declares that rounds the full sum once and copies it."""
 
@@ -45,7 +46,7 @@ def fit_schedule(
         width: rows per launch, which a ring's slices depend on.
     """
     names = f"{declared[0] or 'nothing'} against {declared[1] or 'nothing'}"
-    simulated = {name for name in (GATHER, *SCHEDULES) if _available(name)}
+    simulated = {name for name in (GATHER, *SCHEDULES) if _available(name, ranks)}
     if any(name is None or name.partition(":")[0] not in simulated for name in declared):
         return ScheduleFit(names, "none", math.inf, None)
     rows = max(1, min(SAMPLE_ROWS, len(hidden)) // width) * width
@@ -71,7 +72,9 @@ def fit_schedule(
     return ScheduleFit(names, f"{nearest[0]} against {nearest[1]}", off, fits)
 
 
-def _available(name: str) -> bool:
+def _available(name: str, ranks: int) -> bool:
+    if name == "two_level" and ranks % DEFAULT_ISLANDS:
+        return False
     return name == GATHER or SCHEDULES[name].unavailable is None
 
 
@@ -79,7 +82,7 @@ def _reduced(name: str, partials: Bf16, width: int) -> Bf16:
     """Rank 0's result; a name may carry the number of islands, such as ``two_level:4``."""
     schedule, _, islands = name.partition(":")
     out = np.empty(partials.shape, BFLOAT16)
-    reduce_partials(schedule, partials, out, width, int(islands or 2))
+    reduce_partials(schedule, partials, out, width, int(islands or DEFAULT_ISLANDS))
     result: Bf16 = out[0]
     return result
 

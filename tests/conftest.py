@@ -1,6 +1,7 @@
 """Fixtures and profiles of the whole suite."""
 
 import json
+import lzma
 import os
 import sys
 from collections.abc import Callable
@@ -13,7 +14,9 @@ import numpy.typing as npt
 import pytest
 from hypothesis import HealthCheck, settings
 
+from neartie.audit.metrics.ulp import from_ordered, ordered
 from neartie.banks.bank import Header, RowBlock
+from neartie.banks.exact_product import exact_product
 from neartie.banks.geometry import Geometry, ScoringRule
 from neartie.banks.open import open_bank
 
@@ -43,6 +46,23 @@ def master_router_weight() -> Callable[[int], npt.NDArray[np.float32]]:
         bits = (used.view(np.uint16).astype(np.int64) << 16) + packed
         master: npt.NDArray[np.float32] = bits.astype(np.uint32).view(np.float32)
         return master
+
+    return load
+
+
+@pytest.fixture(scope="session")
+def recorded_logits() -> Callable[[int], npt.NDArray[np.float32]]:
+    """[1024, 896] FP32 router logits of a k3-mini layer, as the GPU computed them."""
+
+    def load(layer: int) -> npt.NDArray[np.float32]:
+        file = Path(__file__).parent / "data" / "k3-mini-logits" / f"layer{layer}.xz"
+        bank = open_bank(f"k3-mini/layer{layer}")
+        hidden = bank.read(0, bank.rows).hidden
+        assert hidden is not None
+        exact = exact_product(hidden, bank.weights["router_weight"]).astype(np.float32)
+        steps = np.frombuffer(lzma.decompress(file.read_bytes()), "<i4").reshape(exact.shape)
+        logits: npt.NDArray[np.float32] = from_ordered(ordered(exact) + steps, np.float32)
+        return logits
 
     return load
 

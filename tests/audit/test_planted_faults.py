@@ -6,12 +6,16 @@ every rule but the row count.
 
 import itertools
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import neartie
+from neartie.banks.bank import Header, RowBlock
+from neartie.banks.geometry import Geometry, ScoringRule
+from neartie.banks.write import write_bank
 from neartie.kernels.contract import BFLOAT16
 
 BANK = "gaussian:geometry=mini,rows=60,seed=3"
@@ -264,14 +268,34 @@ def test_experts_that_are_never_chosen() -> None:
     assert "448..895" in found["never_selected"]
 
 
-@pytest.mark.parametrize("ranks", [2, 4, 8])
-def test_ranks_that_add_in_another_order_disagree(ranks: Any, tmp_path: Any) -> None:
-    """Partials of very different size: FP32 sums then depend on the order of addition."""
-    from neartie.banks.open import open_bank
+def spread_partials(ranks: int, directory: Path) -> str:
+    """A bank of partials whose FP32 sum depends on the order."""
+    geometry = Geometry("spread", hidden=64, latent=64, experts=64, top_k=4)
+    rng = np.random.default_rng(5)
+    partials = rng.standard_normal((ranks, 20, 64))
+    # Large values of ranks 0 and 1 cancel: exactly before the small ones are added, and with a
+    # rounding of the small ones after.
+    partials[0], partials[1] = 2.0**20, -(2.0**20)
+    zero = np.zeros(20, np.int32)
+    keys = {"layer": zero, "step": zero, "row": np.arange(20, dtype=np.int32), "rank": zero - 1}
+    block = RowBlock(
+        0,
+        20,
+        keys,
+        latent_partials=partials.astype(BFLOAT16),
+        logits_shards=rng.standard_normal((ranks, 20, 64 // ranks)).astype(np.float32),
+    )
+    header = Header(
+        "spread", 20, geometry, ScoringRule(), "unspecified", "row", "partials", "", ranks=ranks
+    )
+    write_bank(directory, header, {"correction_bias": np.zeros(64, np.float32)}, [block])
+    return str(directory)
 
-    bank = open_bank(f"partials_spread:ranks={ranks},rows=40")
+
+@pytest.mark.parametrize("ranks", [2, 4, 8])
+def test_ranks_that_add_in_another_order_disagree(ranks: int, tmp_path: Path) -> None:
     result = neartie.run_audit(
-        bank,
+        spread_partials(ranks, tmp_path / "bank"),
         baseline="general:reduce=own_rank_first_fp32",
         candidate="general",
         rows=[20],
@@ -283,3 +307,4 @@ def test_ranks_that_add_in_another_order_disagree(ranks: Any, tmp_path: Any) -> 
         assert "rank_disagreement" not in found
     else:
         assert "latent of rank" in found["rank_disagreement"]
+        assert "baseline general:reduce=own_rank_first_fp32" in found["rank_disagreement"]

@@ -1,0 +1,256 @@
+"""The command line as a user meets it: exit status, streams, and one line for bad input."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from neartie.banks.manage import make_bank
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+CASES = Path(__file__).parent / "data" / "router_cases.json"
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """Run ``neartie`` in an empty directory."""
+
+    def call(*words: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-P", "-m", "neartie", *words],
+            capture_output=True,
+            text=True,
+            input=stdin,
+            cwd=tmp_path,
+            env={**os.environ, "NO_COLOR": "1"},
+            check=False,
+        )
+
+    return call
+
+
+def refused(done: subprocess.CompletedProcess[str], message: str) -> None:
+    __tracebackhide__ = True
+    assert done.returncode == 2, done
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+    lines = done.stderr.strip().splitlines()
+    assert len(lines) == 1, done.stderr
+    assert lines[0].startswith("neartie: ")
+    assert message in lines[0]
+
+
+def test_audit_prints_a_report_and_writes_evidence(run: Run, tmp_path: Path) -> None:
+    done = run("audit", "k3-mini/tie-witness", "--rows", "20", "--out", "evidence")
+    assert done.returncode == 3
+    for phrase in (
+        "general (baseline) against route (candidate), 8 ranks, cpu, policy default",
+        "Error triangle (relative RMS)",
+        "verdict  INCONCLUSIVE",
+        "class    NUMERICS-UNKNOWN (so far LIGHT, BF16-structural: coverage too small)",
+        "evidence in evidence",
+    ):
+        assert phrase in done.stdout
+    record = json.loads((tmp_path / "evidence" / "audit.json").read_text())
+    assert record["command"] == "neartie audit k3-mini/tie-witness --rows 20 --out evidence"
+
+
+def test_json_is_one_document_and_nothing_else(run: Run) -> None:
+    done = run("audit", "k3-mini/tie-witness", "--rows", "9,20", "--json")
+    record = json.loads(done.stdout)
+    assert [w["width"] for w in record["widths"]] == [9, 20]
+    assert set(record) >= {"verdict", "numerics_class", "structural_tag", "environment", "command"}
+    assert set(record["widths"][0]) >= {
+        "rows",
+        "unique_rows",
+        "counts",
+        "invalid",
+        "set_rate",
+        "set_rate_upper",
+        "confidence",
+        "max_weight_ulp",
+        "rho",
+    }
+    assert done.stderr == ""
+
+
+def test_exit_status_of_a_failed_gate(run: Run) -> None:
+    done = run(
+        "audit",
+        "k3-mini/layer0",
+        "--rows",
+        "20",
+        "--ranks",
+        "1",
+        "--baseline",
+        "route",
+        "--candidate",
+        "route:logits=bf16",
+    )
+    assert done.returncode == 1
+    assert "verdict  FAIL" in done.stdout
+    assert "explained_by:bf16_logits" in done.stdout
+
+
+def test_device_cuda_is_exit_3_with_a_reason(run: Run) -> None:
+    done = run("audit", "k3-mini/layer0", "--device", "cuda")
+    assert done.returncode == 3
+    assert "NOT_RUN" in done.stdout
+    assert "device cuda" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("audit", "--rows", "21"), "width=21, but should be 1..20 [rows]"),
+        (("audit", "--rows", "0"), "width=0, but should be 1..20 [rows]"),
+        (
+            ("audit", "--rows", "9,x"),
+            "rows=9,x, but should be integers separated by commas [--rows]",
+        ),
+        (("audit", "--ranks", "3"), "ranks=3, but should be a divisor of hidden 512"),
+        (("audit", "nowhere"), "bank=nowhere, but should be a directory, a URL"),
+        (
+            ("audit", "--candidate", "rout"),
+            "path=rout, but should be one of general, recorded, route",
+        ),
+        (("audit", "--candidate", "route:reduce=x"), "reduce"),
+        (("audit", "--candidate", "general:reduce=x"), "reduce=x, but should be one of"),
+        (("audit", "gaussian:geometry=k9"), "geometry"),
+        (("audit", "gaussian:rows=-1"), "rows"),
+        (("audit", "gauss:rows=1"), "gauss"),
+        (("audit", "--policy", "none.toml"), "policy=none.toml, but should be a readable file"),
+        (("audit", "--engine", "ray"), "engine=ray, but should be local"),
+        (("bank", "info", "nowhere"), "bank=nowhere"),
+        (("explain", "nowhere.json"), "nowhere.json"),
+        (("plan",), "exactly one of them"),
+        (("plan", "--rate", "2"), "rate=2"),
+        (("plan", "--rows", "many"), "rows=many"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_2(run: Run, words: tuple[str, ...], message: str) -> None:
+    refused(run(*words), message)
+
+
+@pytest.mark.parametrize("words", [("audit", "--rows"), ("nothing",), ("audit", "--frobnicate")])
+def test_bad_usage_is_exit_2(run: Run, words: tuple[str, ...]) -> None:
+    done = run(*words)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+
+
+def test_an_edited_bank_is_refused(run: Run, tmp_path: Path) -> None:
+    make_bank("k3-mini/tie-witness", tmp_path / "bank")
+    file = tmp_path / "bank" / "rows.arrow"
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+    refused(run("audit", "bank"), "rows.arrow")
+    refused(run("bank", "verify", "bank"), "rows.arrow")
+
+
+def test_a_truncated_bank_is_refused(run: Run, tmp_path: Path) -> None:
+    make_bank("k3-mini/tie-witness", tmp_path / "bank")
+    file = tmp_path / "bank" / "weights.arrow"
+    file.write_bytes(file.read_bytes()[:-100])
+    refused(run("audit", "bank"), "weights.arrow")
+
+
+def test_an_unknown_schema_version_is_refused(run: Run, tmp_path: Path) -> None:
+    make_bank("k3-mini/tie-witness", tmp_path / "bank")
+    header = tmp_path / "bank" / "bank.json"
+    header.write_text(header.read_text().replace('"schema_version": 1', '"schema_version": 99'))
+    refused(run("audit", "bank"), "99")
+
+
+def test_a_file_name_that_leaves_the_bank_is_refused(run: Run, tmp_path: Path) -> None:
+    make_bank("k3-mini/tie-witness", tmp_path / "bank")
+    shutil.move(tmp_path / "bank" / "rows.arrow", tmp_path / "rows.arrow")
+    header = tmp_path / "bank" / "bank.json"
+    header.write_text(header.read_text().replace('"rows.arrow"', '"../rows.arrow"'))
+    refused(run("audit", "bank"), "../rows.arrow")
+
+
+def test_out_is_checked_before_anything_runs(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "kept").write_text("mine")
+    refused(run("audit", "--out", "full"), "out=full, but should be a new or empty directory")
+    assert (tmp_path / "full" / "kept").read_text() == "mine"
+
+
+def test_a_policy_file_moves_the_limits(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "strict.toml").write_text('name = "strict"\nweight_budget_ulp = 0\n')
+    done = run("audit", "k3-mini/layer0", "--rows", "9", "--ranks", "1", "--policy", "strict.toml")
+    assert done.returncode == 1
+    assert "policy strict" in done.stdout
+    assert "budget 0" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("windw_ulp = 3", "windw_ulp=3, but should be extra inputs are not permitted"),
+        ("set_rate = 2", "set_rate=2, but should be"),
+        ("set_rate = [", "a TOML file"),
+    ],
+)
+def test_a_bad_policy_names_the_key(run: Run, tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "policy.toml").write_text(text)
+    refused(run("audit", "--policy", "policy.toml"), message)
+
+
+def test_explain_reads_a_file_and_stdin(run: Run) -> None:
+    done = run("explain", str(CASES), "--json")
+    document = json.loads(done.stdout)
+    assert len(document["cases"]) == 24
+    assert done.returncode == 1
+    piped = run("explain", "-", "--json", stdin=CASES.read_text())
+    assert json.loads(piped.stdout) == document
+
+
+def test_explain_takes_the_tie_contract(run: Run) -> None:
+    case = next(c for c in json.loads(CASES.read_text()) if c["id"] == "C37")
+    assert run("explain", "-", stdin=json.dumps(case)).returncode == 0
+    strict = run("explain", "-", "--tie-contract", "lower_id", stdin=json.dumps(case))
+    assert strict.returncode == 1
+
+
+def test_explain_of_no_json_is_refused(run: Run) -> None:
+    done = run("explain", "-", stdin="not json")
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+
+
+def test_plan_both_ways(run: Run) -> None:
+    done = run("plan", "--rate", "5e-5")
+    assert "0 differing:       59,914 rows" in done.stdout
+    assert "0.46% of tokens" in done.stdout
+    back = json.loads(run("plan", "--rows", "3.2M", "--json").stdout)
+    assert back["rate"] == pytest.approx(9.36e-7, rel=1e-3)
+    widths = json.loads(run("plan", "--rate", "5e-5", "--widths", "5", "--json").stdout)
+    assert widths["rows"] == 92_102
+
+
+def test_paths_lists_what_runs_and_what_does_not(run: Run) -> None:
+    done = run("paths")
+    for phrase in ("general", "route", "recorded", "runs here", "one_shot_fp32", "standalone"):
+        assert phrase in done.stdout
+    records = {r["name"]: r for r in json.loads(run("paths", "--json").stdout)}
+    assert records["route"]["declared"]["latent_schedule"] == "gather"
+
+
+def test_bank_commands(run: Run, tmp_path: Path) -> None:
+    made = run("bank", "make", "near_tie:geometry=mini,rows=8,gap=1", "ties")
+    assert made.returncode == 0
+    assert "sha256" in made.stdout
+    info = json.loads(run("bank", "info", "ties", "--json").stdout)
+    assert (info["rows"], info["stage"]) == (8, "logits")
+    assert "as recorded" in run("bank", "verify", "ties").stdout
+    assert "independence unit" in run("bank", "info", "k3-mini").stdout
+    again = run("bank", "make", "near_tie:geometry=mini,rows=8,gap=1", "ties")
+    refused(again, "ties")
