@@ -286,9 +286,9 @@ class BankRun:
 
     def _unit_keys(self, block: RowBlock) -> UnitKeys:
         rows = np.arange(block.rows, dtype=np.int64) + block.start
-        clustered = self.bank.independence_unit != "row"
-        unit = block.keys["unit"].astype(np.int64) if clustered else rows
-        return UnitKeys(rows, unit + self.number * UNIT_STRIDE, clustered)
+        kind = self.bank.independence_unit
+        unit = block.keys["unit"].astype(np.int64)
+        return UnitKeys(rows, unit + self.number * UNIT_STRIDE, kind)
 
 
 def chunk_rows(bank: Bank, ranks: int) -> int:

@@ -235,7 +235,7 @@ def _bank_record(bank: Bank, outcome: BankOutcome) -> dict[str, Any]:
                 "rows": tally.rows,
                 "unique_rows": tally.unique_rows,
                 "units": tally.units,
-                "differing_units": len(tally.differing_units),
+                "differing_units": tally.events,
                 "counts": {name: count for name, count in tally.counts.items() if count},
                 "max_weight_ulp": tally.worst_weight.value if tally.worst_weight else None,
             }

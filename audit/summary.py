@@ -29,7 +29,7 @@ def summarise(
     """
     tallies = {width: pooled_tally(outcomes, width) for width in widths}
     p_values = [
-        at_most_p_value(len(t.differing_units), t.units, policy.set_rate) for t in tallies.values()
+        at_most_p_value(t.events, t.units, policy.set_rate) for t in tallies.values()
     ]
     certified = holm(p_values, 1 - policy.confidence) if p_values else []
     summaries = [
@@ -94,7 +94,7 @@ def _pooled_pair(
 def _width_summary(
     width: int, tally: Tally, certified: bool, outcomes: Sequence[BankOutcome], policy: Policy
 ) -> WidthSummary:
-    differing, units = len(tally.differing_units), tally.units
+    differing, units = tally.events, tally.units
     latent = triangle(outcomes, width).get("latent", {})
     return WidthSummary(
         width=width,

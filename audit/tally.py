@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..banks.bank import NO_UNIT
 from .compare import BASELINE, CANDIDATE, RowComparison
 from .metrics.flags import Breach, RowFlag, names
 from .metrics.swaps import SetClass
@@ -101,10 +102,17 @@ class Tally:
         """Independent samples that a rate may count: those without an invalid row."""
         return self.row_units + len(self.cluster_units) - len(self.invalid_units)
 
+    @property
+    def events(self) -> int:
+        """Units that differ, of those that a rate may count."""
+        return len(self.differing_units - self.invalid_units)
+
     def _add_units(self, comparison: RowComparison, keys: UnitKeys, rank: int) -> None:
         unit = keys.unit
         invalid = comparison.sets.set_class == SET_CLASSES.index(SetClass.INVALID)
-        if keys.clustered:
+        if keys.kind == NO_UNIT:
+            return
+        if keys.kind != "row":
             self.cluster_units.update(unit.tolist())
         elif rank == 0:
             self.row_units += len(unit)
@@ -135,8 +143,8 @@ class UnitKeys:
 
     row: npt.NDArray[np.int64]
     unit: npt.NDArray[np.int64]
-    clustered: bool
-    """Whether several rows may share a unit; otherwise every row is its own."""
+    kind: str
+    """The bank's independence unit: ``row``, a key that rows may share, or ``none``."""
 
 
 def _per_path() -> dict[str, Counter[str]]:

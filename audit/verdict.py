@@ -255,11 +255,17 @@ def _weights(evidence: Evidence, policy: Policy) -> Iterator[Reason]:
 
 
 def _rates(evidence: Evidence, policy: Policy) -> Iterator[Reason]:
+    # Bonferroni over the widths: one of several must not fail by luck.
+    alpha = (1 - policy.confidence) / max(1, len(evidence.widths))
     for summary in evidence.widths:
         if summary.certified or not summary.rows:
             continue
+        if not summary.units:
+            text = f"no row at width {summary.width} is an independent sample: no rate is bounded"
+            yield Reason(State.INCONCLUSIVE, "set_rate", text)
+            continue
         seen = f"{summary.differing_units:,} of {summary.units:,} units differ"
-        least = lower_bound(summary.differing_units, summary.units, policy.confidence)
+        least = lower_bound(summary.differing_units, summary.units, 1 - alpha)
         if least > policy.set_rate:
             text = (
                 f"set rate at width {summary.width} is at least {least:.2e}, limit "
@@ -267,7 +273,6 @@ def _rates(evidence: Evidence, policy: Policy) -> Iterator[Reason]:
             )
             yield Reason(State.FAIL, "set_rate", text)
             continue
-        alpha = (1 - policy.confidence) / len(evidence.widths)
         needed = rows_needed(policy.set_rate, 1 - alpha, summary.differing_units)
         text = (
             f"set rate at width {summary.width} is at most {summary.set_rate_upper:.2e} at "

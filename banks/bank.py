@@ -20,6 +20,9 @@ Stage = Literal["hidden", "partials", "shards", "logits"]
 STAGES: Final = ("hidden", "partials", "shards", "logits")
 """Where the recorded inputs start; work of earlier stages is not in the bank."""
 
+NO_UNIT: Final = "none"
+"""Independence unit of rows that were chosen or made to provoke something: they bound no rate."""
+
 KEYS: Final = ("layer", "step", "row", "rank", "unit")
 """Columns of ``RowBlock.keys`` that every bank has; ``rank`` is -1 for a record per row."""
 
@@ -64,7 +67,8 @@ class Header:
         geometry: sizes of the front.
         scoring: rule from logits to experts.
         tie_contract: whether equal keys must go to the lower id.
-        independence_unit: ``row``, or the key whose values are independent, such as ``doc``.
+        independence_unit: ``row``, the key whose values are independent, such as ``doc``, or
+            ``none`` where the rows were chosen and are no sample of anything.
         stage: one of ``STAGES``.
         digest: sha256 hex of ``bank.json``; for a generator, of its canonical spec.
         ranks: tensor-parallel ranks of the pieces at stage partials or shards, else None.

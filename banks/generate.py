@@ -17,7 +17,7 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from .bank import Array, Bank, Header, RowBlock, Stage
+from .bank import NO_UNIT, Array, Bank, Header, RowBlock, Stage
 from .errors import InputError
 from .geometry import PRESETS, Geometry, ScoringRule, TieContract
 from .spec import Generator, Option, Spec, at_least, choice, positive, real
@@ -98,6 +98,7 @@ class GeneratedBank(Bank):
         stage: Stage,
         summary: str,
         weights: Callable[[Geometry], Mapping[str, Array]],
+        independence_unit: str = "row",
     ) -> None:
         geometry, scoring = geometry_of(spec)
         header = Header(
@@ -106,7 +107,7 @@ class GeneratedBank(Bank):
             geometry=geometry,
             scoring=scoring,
             tie_contract=cast(TieContract, spec.values["tie_contract"]),
-            independence_unit="row",
+            independence_unit=independence_unit,
             stage=stage,
             digest=spec_digest(spec.text),
             provenance={
@@ -151,7 +152,10 @@ def row_keys(start: int, stop: int) -> dict[str, Array]:
 
 
 class Rows(GeneratedBank):
-    """A generated bank given by a function of (spec, geometry, bias, block) -> columns."""
+    """A generated bank given by a function of (spec, geometry, bias, block) -> columns.
+
+    Its rows are made to provoke something, so they are independent samples of nothing.
+    """
 
     def __init__(
         self,
@@ -160,7 +164,9 @@ class Rows(GeneratedBank):
         make: Callable[[Spec, Geometry, F32, int], dict[str, Array]],
         bias: Callable[[Spec, Geometry], F32],
     ) -> None:
-        super().__init__(spec, "logits", summary, lambda g: {"correction_bias": bias(spec, g)})
+        super().__init__(
+            spec, "logits", summary, lambda g: {"correction_bias": bias(spec, g)}, NO_UNIT
+        )
         self._make = make
 
     def _block(self, block: int) -> dict[str, Array]:

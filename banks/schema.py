@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, JsonValue, ValidationError
 
-from .bank import KEYS, Stage
+from .bank import KEYS, NO_UNIT, Stage
 from .errors import BankError, InputError
 from .geometry import Geometry, ScoreFunction, ScoringRule, TieContract
 
@@ -229,8 +229,9 @@ def _check_tensors(model: BankModel, geometry: Geometry, where: str) -> None:
     if "unit" in model.keys:
         raise BankError("keys", "unit", "no column of this name: it is derived", where)
     unit = model.independence_unit
-    if unit != "row" and unit not in model.keys:
-        raise BankError("independence_unit", unit, f"row or one of {', '.join(model.keys)}", where)
+    if unit not in ("row", NO_UNIT) and unit not in model.keys:
+        known = f"row, {NO_UNIT} or one of {', '.join(model.keys)}"
+        raise BankError("independence_unit", unit, known, where)
     for name, (shape, dtypes, layout) in known_tensors(model, geometry).items():
         tensor = model.tensors.get(name)
         if tensor is None:

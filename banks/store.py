@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from .arrow_tables import Table, key_field, tensor_field
-from .bank import Array, Bank, Header, RowBlock
+from .bank import NO_UNIT, Array, Bank, Header, RowBlock
 from .errors import BankError
 from .files import Files, files_at
 from .schema import (
@@ -192,7 +192,8 @@ class StoredBank(Bank):
         }
         keys = {name: self._tables.rows.column(name, start, stop) for name in self._model.keys}
         unit = self.independence_unit
-        keys["unit"] = np.arange(start, stop, dtype=np.int64) if unit == "row" else keys[unit]
+        by_row = unit in ("row", NO_UNIT)
+        keys["unit"] = np.arange(start, stop, dtype=np.int64) if by_row else keys[unit]
         known: dict[str, Any] = {
             name: tensors.pop(name) for name in BLOCK_TENSORS if name in tensors
         }

@@ -65,7 +65,7 @@ class Recording:
         widths: rows per launch by recorded path; None or absent where unknown.
         step_width: rows per launch of the inputs: row r belongs to step r // step_width; None
             puts every row in step 0.
-        independence_unit: ``row`` or a key column.
+        independence_unit: ``row``, a key column, or ``none`` for rows that were chosen.
     """
 
     name: str | None = None

@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
+from ..bank import NO_UNIT
 from ..errors import BankError, InputError
 from ..importers.safetensors import Recording, import_safetensors
 
@@ -58,7 +59,10 @@ def ship(source: Path, destination: Path) -> dict[str, str]:
     provenance = _provenance(about, 1, path.name, digest)
     dropped = [name for name in DROPPED if name != "router_weight_master"]
     provenance |= {"rows": _WITNESS_NOTE, "corpus": _WITNESS_TEXT, "dropped": dropped}
-    recording = Recording(name="k3-mini/tie-witness", layer=1, provenance=provenance)
+    # The launch was picked for its tie: its rows are no sample.
+    recording = Recording(
+        name="k3-mini/tie-witness", layer=1, independence_unit=NO_UNIT, provenance=provenance
+    )
     digests["k3-mini/tie-witness"] = import_safetensors(
         path, destination / "tie-witness", drop=dropped, recording=recording
     )

@@ -67,6 +67,10 @@ def test_the_tie_witness_is_an_exact_tie() -> None:
     assert certificate["gap_ulp"] == 0
     assert certificate["gap_fp64_ulp"] == pytest.approx(0.16, abs=0.005)
     assert certificate["replicas"] == 8
+    # The launch was picked for its tie, so it says nothing about a rate.
+    assert result.record["widths"][0]["units"] == 0
+    assert result.record["verdict"]["state"] == "INCONCLUSIVE"
+    assert result.record["provisional_class"] == "LIGHT"
 
 
 def test_the_witness_fails_a_policy_that_demands_the_lower_id() -> None:

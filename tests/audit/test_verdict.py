@@ -169,6 +169,19 @@ def test_too_few_rows_are_inconclusive_and_say_how_many_would_do() -> None:
     assert "59,914 units would certify it" in result.reasons[0].text
 
 
+def test_rows_that_are_no_sample_bound_no_rate() -> None:
+    result = verdict(width(exact_tie=3, units=0, certified=False, set_rate_upper=1.0))
+    assert result.state is State.INCONCLUSIVE
+    assert any("no rate is bounded" in reason.text for reason in result.reasons)
+
+
+def test_one_event_in_960_does_not_contradict_a_rate_of_5e_5_over_five_widths() -> None:
+    small = [
+        width(units=960, differing_units=k, near_tie=k, certified=False) for k in (0, 0, 0, 0, 1)
+    ]
+    assert verdict(*small).state is State.INCONCLUSIVE
+
+
 def test_a_rate_that_is_surely_above_the_limit_fails() -> None:
     result = verdict(width(near_tie=50, differing_units=50, certified=False, set_rate_upper=7e-4))
     assert result.state is State.FAIL
