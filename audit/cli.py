@@ -156,7 +156,7 @@ def paths(as_json: Json = False) -> None:
 
 def _console() -> Console:
     """Terminal output; a pipe gets plain text wide enough for the tables."""
-    return Console(width=None if sys.stdout.isatty() else 160)
+    return Console(width=None if sys.stdout.isatty() else 160, highlight=False)
 
 
 @contextmanager

@@ -28,9 +28,7 @@ def summarise(
     alpha / widths (Holm, Scand. J. Statistics 6, 1979).
     """
     tallies = {width: pooled_tally(outcomes, width) for width in widths}
-    p_values = [
-        at_most_p_value(t.events, t.units, policy.set_rate) for t in tallies.values()
-    ]
+    p_values = [at_most_p_value(t.events, t.units, policy.set_rate) for t in tallies.values()]
     certified = holm(p_values, 1 - policy.confidence) if p_values else []
     summaries = [
         _width_summary(width, tally, bool(held), outcomes, policy)

@@ -1,5 +1,6 @@
-"""Draw docs/report.svg: what `make audit` prints. Run: python -P docs/pictures.py"""
+"""Draw docs/report.svg, what ``make audit`` prints: ``python -P docs/pictures.py``."""
 
+import io
 from pathlib import Path
 
 from rich.console import Console
@@ -11,7 +12,7 @@ from neartie.audit.report.terminal import print_report
 
 def main() -> None:
     """Run the default audit and save its terminal report."""
-    console = Console(record=True, width=158, file=Path("/dev/null").open("w"))
+    console = Console(record=True, width=158, highlight=False, file=io.StringIO())
     print_report(neartie.run_audit(command="neartie audit"), console)
     target = Path(__file__).with_name("report.svg")
     console.save_svg(str(target), title="neartie audit", theme=MONOKAI)

@@ -11,8 +11,8 @@ from ..record import AuditResult
 from ..value_table import TENSORS
 
 # Classes that are told apart in the table of sets; the rest are one column.
-_SET_COLUMNS = ("identical", "reordered", "exact_tie", "near_tie", "noise_swap")
-_OTHER_CLASSES = ("tie_group", "group_tie", "far_swap", "multi_swap")
+_SET_COLUMNS = ("identical", "reordered", "exact_tie", "near_tie")
+_OTHER_CLASSES = ("tie_group", "group_tie", "noise_swap", "far_swap", "multi_swap")
 
 
 @dataclass(frozen=True)
@@ -29,11 +29,11 @@ def set_table(record: Mapping[str, Any]) -> Table:
     confidence = record["policy"]["confidence"]
     columns = (
         "width",
-        "rows x ranks",
+        "row x rank",
         "rows",
         "units",
         *(c.replace("_", " ") for c in _SET_COLUMNS),
-        "other swaps",
+        "other",
         "invalid",
         "set rate",
         f"at most ({confidence:.0%})",

@@ -43,6 +43,7 @@ def print_report(result: AuditResult, console: Console) -> None:
     for table in (bank_table, set_table, triangle_table, weight_table):
         shown = table(record)
         if shown.rows:
+            console.print()
             console.print(_rich(shown))
     _certificates(result, console)
     _reasons(record, console)
@@ -55,7 +56,7 @@ def _rich(table: Table) -> RichTable:
     rich = RichTable(title=table.title, title_justify="left", title_style="bold", box=None)
     for number, column in enumerate(table.columns):
         text = number == 0 or column in ("bank", "tensor", "stage", "unit", "worst at", "sha256")
-        rich.add_column(column, justify="left" if text else "right", overflow="fold")
+        rich.add_column(column, justify="left" if text else "right", no_wrap=number == 0)
     for row in table.rows:
         rich.add_row(*(escape(cell) for cell in row))
     return rich
