@@ -11,7 +11,7 @@ import numpy.typing as npt
 from ..kernels.contract import BFLOAT16, Bf16
 from ..kernels.project import latent_partials, latent_shards
 from ..kernels.reduce import SCHEDULES, reduce_partials
-from .verdict import ScheduleFit
+from .observed import ScheduleFit
 
 SAMPLE_ROWS = 64
 DEFAULT_ISLANDS = 2

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ..banks.bank import Bank, RowBlock
 from ..banks.errors import EnvelopeError
@@ -20,6 +19,7 @@ from .detect import Detector
 from .judged import JudgedBlock, judge_block
 from .launching import (
     POISONS,
+    PathError,
     first_rows,
     front_weights,
     make_launch,
@@ -27,13 +27,12 @@ from .launching import (
     same_bits,
     tensors,
 )
-from .metrics.findings import same_as_expected
 from .metrics.swaps import boundary_counts
-from .metrics.weights import align
+from .observed import BatchFinding, Coverage, ScheduleFit
 from .policy import Policy
+from .rank_parts import aligned, distinct_ranks, rank_parts
 from .tally import Tally, UnitKeys
 from .value_table import PAIRS, Pair, Part, ValueTable
-from .verdict import BatchFinding, Coverage, ScheduleFit
 
 # Bounds the two paths' outputs of one chunk to some tens of megabytes each.
 CHUNK_BYTES = 48 << 20
@@ -89,6 +88,7 @@ class BankRun:
         self.weights = front_weights(bank)
         self.detector = Detector(bank, pairing.baseline, pairing.candidate, pairing.policy)
         self._last: Compared | None = None
+        self._raised: set[int] = set()
         self.outcome = BankOutcome(bank.name, values=ValueTable(bank.name, pairing.ranks))
 
     def run(self, progress: Callable[[int], None]) -> BankOutcome:
@@ -101,13 +101,30 @@ class BankRun:
             self._boundary(judged)
             if start == 0:
                 self.outcome.control = judged.control
-            for width in widths:
-                self._width(judged, width)
+            for width in [w for w in widths if w not in self._raised]:
+                try:
+                    self._width(judged, width)
+                except PathError as error:
+                    self._forget_width(width, str(error))
                 progress(block.rows)
             self.detector.forget_chunk()
             self._last = None
         self.outcome.findings = self.detector.findings()
         return self.outcome
+
+    def _forget_width(self, width: int, reason: str) -> None:
+        """A path could not compute this width: what was counted of it is no result."""
+        self._raised.add(width)
+        outcome = self.outcome
+        outcome.tallies.pop(width, None)
+        outcome.bits_equal.pop(width, None)
+        outcome.values.forget(width)
+        outcome.certificates = [c for c in outcome.certificates if c["width"] != width]
+        self.detector.forget_width(width)
+        outcome.coverage = [
+            Coverage(c.bank, c.width, False, reason) if c.width == width else c
+            for c in outcome.coverage
+        ]
 
     def _runnable_widths(self) -> list[int]:
         """Ask both paths about every width first; what one refuses is recorded as not run."""
@@ -235,7 +252,7 @@ class BankRun:
             )
             for pair, actual, expected in sides:
                 if actual is not None and expected is not None:
-                    parts = _rank_parts(actual, expected, rows)
+                    parts = rank_parts(actual, expected, rows)
                     self.outcome.values.of(width, tensor, pair).add(parts)
 
     def _weight_parts(
@@ -298,42 +315,3 @@ def chunk_rows(bank: Bank, ranks: int) -> int:
         return MAX_CHUNK_ROWS
     per_row = ranks * (2 * geometry.latent + 4 * geometry.experts)
     return max(1, min(MAX_CHUNK_ROWS, CHUNK_BYTES // per_row))
-
-
-def distinct_ranks(a: Routed, b: Routed) -> list[tuple[int, int]]:
-    """Return (rank, replicas): ranks that hold rank 0's selections are counted with it."""
-    ranks = len(a.ids)
-    same = [True] * ranks
-    for array in (a.ids, a.weights, b.ids, b.weights):
-        same = [s and f for s, f in zip(same, _same_as_first(array), strict=True)]
-    return [(0, sum(same)), *((rank, 1) for rank in range(ranks) if not same[rank])]
-
-
-def aligned(
-    actual: tuple[npt.NDArray[np.int32], npt.NDArray[Any]],
-    expected: tuple[npt.NDArray[np.int32], npt.NDArray[Any]],
-    first_row: int,
-) -> Part:
-    """Return both sides' weights in ascending order of id, on rows with equal sets."""
-    rows = np.flatnonzero(same_as_expected(actual[0], expected[0]))
-    x, y = align(actual[0][rows], actual[1][rows], expected[0][rows], expected[1][rows])
-    return x, y, rows.astype(np.int64) + first_row
-
-
-def _rank_parts(
-    actual: npt.NDArray[Any], expected: npt.NDArray[Any], rows: npt.NDArray[np.int64]
-) -> dict[int, Part]:
-    """The parts of rank 0 and of the ranks that hold other bits, on either side."""
-    shared = expected.ndim < actual.ndim
-    same = _same_as_first(actual)
-    if not shared:
-        same = [p and q for p, q in zip(same, _same_as_first(expected), strict=True)]
-    return {
-        rank: (actual[rank], expected if shared else expected[rank], rows)
-        for rank in range(len(actual))
-        if rank == 0 or not same[rank]
-    }
-
-
-def _same_as_first(array: npt.NDArray[Any]) -> list[bool]:
-    return [rank == 0 or same_bits(array[rank], array[0]) for rank in range(len(array))]

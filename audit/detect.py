@@ -18,9 +18,9 @@ from .launching import POISONS, bits, same_bits, tensors
 from .metrics import findings as find
 from .metrics.flags import RowFlag
 from .metrics.swaps import SetClass, classify_sets
+from .observed import BatchFinding
 from .policy import Policy
 from .tally import SET_CLASSES
-from .verdict import BatchFinding
 
 Bools = npt.NDArray[np.bool_]
 FAR = (SET_CLASSES.index(SetClass.FAR_SWAP), SET_CLASSES.index(SetClass.MULTI_SWAP))
@@ -48,6 +48,10 @@ class Detector:
     def forget_chunk(self) -> None:
         """The next chunk has other rows: nothing of this one may be compared with it."""
         self._first_width = {}
+
+    def forget_width(self, width: int) -> None:
+        """Drop what was found at a width that could not be finished."""
+        self._entries = {key: entry for key, entry in self._entries.items() if key[2] != width}
 
     def replay(self, role: str, width: int, first: Routed, again: Routed) -> None:
         """Compare two runs of one path on the same launch: the bits must be the same."""

@@ -10,10 +10,11 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from ..banks.errors import InputError
-from .record import AuditResult
+from .record import AuditRecord
+from .report.markdown import render_markdown
 
 
-def write_evidence(result: AuditResult, directory: str | Path) -> Path:
+def write_evidence(result: AuditRecord, directory: str | Path) -> Path:
     """Write ``audit.json``, ``swaps.parquet``, ``values.parquet`` and ``report.md``.
 
     The files are made under a temporary name beside the target, which then takes their place in
@@ -30,7 +31,7 @@ def write_evidence(result: AuditResult, directory: str | Path) -> Path:
         _text(made / "audit.json", result.to_json() + "\n")
         pq.write_table(result.swaps, made / "swaps.parquet")
         pq.write_table(result.values, made / "values.parquet")
-        _text(made / "report.md", result.to_markdown())
+        _text(made / "report.md", render_markdown(result))
         made.chmod(0o755)
         if target.exists():
             target.rmdir()

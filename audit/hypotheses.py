@@ -14,8 +14,8 @@ from .explain.cases import Case, PathRows
 from .judged import JudgedBlock
 from .metrics.findings import same_as_expected
 from .metrics.weight_hypotheses import match_hypotheses
+from .observed import BatchFinding
 from .policy import Policy
-from .verdict import BatchFinding
 
 # Each tried row costs some thirty re-selections; a named cause shows on the first few rows.
 TRIED_ROWS = 8

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ..banks.bank import Bank, RowBlock
-from ..kernels.contract import BFLOAT16, FrontWeights, Launch, Path, Recorded, Routed
+from ..kernels import contract
+from ..kernels.contract import BFLOAT16, FrontWeights, Launch, Recorded, Routed
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,15 +33,26 @@ POISONS = (
 )
 
 
+class PathError(RuntimeError):
+    """A path raised while it ran: nothing can be said of its rows, for or against it."""
+
+
 def front_weights(bank: Bank) -> FrontWeights:
     """Return the bank's weights in the form that a launch carries."""
-    named = dict(bank.weights)
+    named = {name: read_only(tensor) for name, tensor in bank.weights.items()}
     router = named.pop("router_weight", None)
     latent = named.pop("latent_down_weight", None)
     bias = named.pop("correction_bias", None)
     if bias is None:
         bias = np.zeros(bank.geometry.experts, np.float32)
     return FrontWeights(router=router, bias=bias, latent=latent, extra=named)
+
+
+def read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return a view that a path cannot write to: both paths must see the same inputs."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
 
 
 def make_launch(
@@ -53,13 +67,13 @@ def make_launch(
     index = np.arange(launches * width, dtype=np.int64) % block.rows
 
     def rows(array: npt.NDArray[Any] | None) -> npt.NDArray[Any] | None:
-        return None if array is None else array[index]
+        return None if array is None else read_only(array[index])
 
     def ranked(array: npt.NDArray[Any] | None) -> npt.NDArray[Any] | None:
-        return None if array is None else array[:, index]
+        return None if array is None else read_only(array[:, index])
 
     recorded = {
-        name: Recorded(ids[index], rows(values), bank.recorded_widths.get(name))
+        name: Recorded(read_only(ids[index]), rows(values), bank.recorded_widths.get(name))
         for name, (ids, values) in block.recorded.items()
     }
     return Launch(
@@ -78,19 +92,30 @@ def make_launch(
     )
 
 
-def run_path(path: Path, launch: Launch, poison: Poison = POISONS[0]) -> Routed:
-    """Run a path on freshly poisoned outputs; one call per launch unless it batches them."""
+def run_path(path: contract.Path, launch: Launch, poison: Poison = POISONS[0]) -> Routed:
+    """Run a path on freshly poisoned outputs; one call per launch unless it batches them.
+
+    Raises:
+        PathError: the path raised; it is told with its place in the path's code.
+    """
     out = poisoned_outputs(path, launch, poison)
-    if path.batches_launches:
-        path.run(launch, out)
-        return out
-    for first in range(0, launch.rows, launch.width):
-        part = slice(first, first + launch.width)
-        path.run(_rows_of_launch(launch, part), _rows_of_outputs(out, part))
+    step = launch.rows if path.batches_launches else launch.width
+    for first in range(0, launch.rows, step):
+        part = slice(first, first + step)
+        try:
+            path.run(_rows_of_launch(launch, part), _rows_of_outputs(out, part))
+        # Whatever third-party code raises is "could not compute", never a difference.
+        except Exception as error:
+            raise PathError(f"{path.name} raised {_told(error)}") from error
     return out
 
 
-def poisoned_outputs(path: Path, launch: Launch, poison: Poison) -> Routed:
+def _told(error: Exception) -> str:
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {error} ({Path(frame.filename).name}:{frame.lineno})"
+
+
+def poisoned_outputs(path: contract.Path, launch: Launch, poison: Poison) -> Routed:
     """Allocate every output that the path has for this launch, filled with poison."""
     geometry, shape = launch.geometry, (launch.ranks, launch.rows)
     latent: npt.NDArray[Any] | None = None

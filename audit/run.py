@@ -14,11 +14,13 @@ from ..kernels.registry import make_path
 from .bank_run import BankOutcome, BankRun, Pairing
 from .certificates import swaps_table
 from .environment import environment
+from .observed import Coverage, Observed
 from .policy import Policy
-from .record import RECORD_VERSION, AuditResult
+from .record import RECORD_VERSION
+from .result import AuditResult
 from .summary import closeness, pooled_tally, summarise, triangle
 from .value_table import values_table
-from .verdict import Coverage, Evidence, Verdict, judge
+from .verdict import Verdict, judge
 
 DEFAULT_WIDTHS = (9, 10, 12, 16, 20)
 DEFAULT_BANKS = ("k3-mini", "resample:bank=k3-mini,rows=180k")
@@ -74,9 +76,9 @@ def run_audit(
         outcomes = _run_banks(opened, pairing, progress)
     else:
         outcomes = [_not_run(bank, pairing, device) for bank in opened]
-    evidence = summarise(outcomes, pairing.widths, pairing.policy, _limitations(opened, pairing))
-    verdict = judge(evidence, pairing.policy)
-    record = _record(opened, pairing, outcomes, evidence, verdict, device, command)
+    observed = summarise(outcomes, pairing.widths, pairing.policy, _limitations(opened, pairing))
+    verdict = judge(observed, pairing.policy)
+    record = _record(opened, pairing, outcomes, observed, verdict, device, command)
     certificates = [c for outcome in outcomes for c in outcome.certificates]
     values = [record for outcome in outcomes for record in outcome.values.records()]
     return AuditResult(record, swaps_table(certificates), values_table(values), verdict)
@@ -152,7 +154,7 @@ def _record(
     banks: Sequence[Bank],
     pairing: Pairing,
     outcomes: Sequence[BankOutcome],
-    evidence: Evidence,
+    observed: Observed,
     verdict: Verdict,
     device: str,
     command: str,
@@ -185,12 +187,12 @@ def _record(
                 "worst_weight": _worst_weight(outcomes, summary.width),
                 "input_flags": dict(pooled_tally(outcomes, summary.width).input_flags),
             }
-            for summary in evidence.widths
+            for summary in observed.widths
         ],
-        "schedule": asdict(evidence.schedule) if evidence.schedule else None,
-        "findings": [asdict(finding) for finding in evidence.findings],
-        "coverage": [asdict(item) for item in evidence.coverage],
-        "limitations": list(evidence.limitations),
+        "schedule": asdict(observed.schedule) if observed.schedule else None,
+        "findings": [asdict(finding) for finding in observed.findings],
+        "coverage": [asdict(item) for item in observed.coverage],
+        "limitations": list(observed.limitations),
         "banks": [
             _bank_record(bank, outcome) for bank, outcome in zip(banks, outcomes, strict=True)
         ],

@@ -10,10 +10,10 @@ from .compare import BASELINE, CANDIDATE
 from .metrics.closeness import Closeness, closer
 from .metrics.rates import at_most_p_value, holm, upper_bound
 from .metrics.values import PairTally, rho
+from .observed import Observed, ScheduleFit, WidthSummary
 from .policy import Policy
 from .tally import SET_CLASSES, Tally
 from .value_table import PAIRS, TENSORS, Pair
-from .verdict import Evidence, ScheduleFit, WidthSummary
 
 
 def summarise(
@@ -21,7 +21,7 @@ def summarise(
     widths: Sequence[int],
     policy: Policy,
     limitations: Sequence[str],
-) -> Evidence:
+) -> Observed:
     """Return what the verdict looks at.
 
     A bound is certified by Holm's step-down over the widths: the least certain width must hold at
@@ -37,7 +37,7 @@ def summarise(
     ]
     coverage = [item for outcome in outcomes for item in outcome.coverage]
     findings = [finding for outcome in outcomes for finding in outcome.findings]
-    return Evidence(summaries, findings, coverage, _schedule(outcomes), tuple(limitations))
+    return Observed(summaries, findings, coverage, _schedule(outcomes), tuple(limitations))
 
 
 def pooled_tally(outcomes: Sequence[BankOutcome], width: int) -> Tally:

@@ -97,6 +97,10 @@ class ValueTable:
         """Return the pair's tally, made on first use."""
         return self.pairs.setdefault((width, tensor, pair), RankedPair(self.ranks))
 
+    def forget(self, width: int) -> None:
+        """Drop all pairs of a width."""
+        self.pairs = {key: pair for key, pair in self.pairs.items() if key[0] != width}
+
     def records(self) -> list[dict[str, Any]]:
         """Return the rows of ``values.parquet`` for this bank."""
         return [

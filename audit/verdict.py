@@ -5,12 +5,13 @@ Source: the design's sections "Verdict states" and "Numerics classes, by rule".
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
 from .metrics.rates import lower_bound, rows_needed
 from .metrics.swaps import SetClass
+from .observed import Observed
 from .policy import Policy
 
 
@@ -53,82 +54,6 @@ class Reason:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class BatchFinding:
-    """Something that is true of a batch and not of one row alone.
-
-    ``fails``: it ends the audit with FAIL; otherwise it is disclosed.
-    """
-
-    name: str
-    path: str
-    bank: str
-    width: int
-    rows: int
-    text: str
-    fails: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Coverage:
-    """Whether one (bank, width) was run, or why it was not."""
-
-    bank: str
-    width: int
-    ran: bool
-    reason: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class ScheduleFit:
-    """How well the observed latent triangle fits the declared schedule.
-
-    ``fits`` is None where a path declares no schedule that could be predicted.
-    """
-
-    declared: str
-    nearest: str
-    distance: float
-    fits: bool | None
-
-
-@dataclass(frozen=True)
-class WidthSummary:
-    """Counts of one width, pooled over the banks.
-
-    ``counts`` are over (row, rank) pairs and sum to ``rows``; ``units`` and ``differing_units``
-    are independent samples, and the only denominator that a bound may use.
-    """
-
-    width: int
-    rows: int
-    unique_rows: int
-    units: int
-    differing_units: int
-    counts: Mapping[str, int]
-    set_rate: float | None
-    set_rate_upper: float
-    certified: bool
-    confidence: float
-    max_weight_ulp: int | None
-    weight_classes: Mapping[str, int]
-    flags: Mapping[str, Mapping[str, int]]
-    breaches: Mapping[str, Mapping[str, int]]
-    bits_equal: Mapping[str, bool]
-    rho: float | None
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """All that a verdict may look at."""
-
-    widths: Sequence[WidthSummary]
-    findings: Sequence[BatchFinding]
-    coverage: Sequence[Coverage]
-    schedule: ScheduleFit | None
-    limitations: Sequence[str] = ()
-
-
 @dataclass(frozen=True)
 class Verdict:
     """A state with its reasons, and the class that may be signed.
@@ -153,38 +78,38 @@ TIES = (SetClass.EXACT_TIE, SetClass.GROUP_TIE, SetClass.NEAR_TIE)
 EXACT_TIES = (SetClass.EXACT_TIE, SetClass.GROUP_TIE, SetClass.TIE_GROUP)
 
 
-def judge(evidence: Evidence, policy: Policy) -> Verdict:
-    """Return the verdict that the policy gives to the evidence."""
+def judge(observed: Observed, policy: Policy) -> Verdict:
+    """Return the verdict that the policy gives to the observed."""
     reasons = tuple(
         reason
         for rule in (_coverage, _contracts, _findings, _sets, _weights, _rates, _limitations)
-        for reason in rule(evidence, policy)
+        for reason in rule(observed, policy)
     )
     order = list(State)
     state = min((r.state for r in reasons), key=order.index, default=State.PASS)
     failing = {r.code for r in reasons if r.state is State.FAIL}
-    provisional, tag = _numerics_class(evidence, failing)
-    certified = bool(evidence.widths) and all(w.certified for w in evidence.widths)
-    covered = certified and all(c.ran for c in evidence.coverage)
+    provisional, tag = _numerics_class(observed, failing)
+    certified = bool(observed.widths) and all(w.certified for w in observed.widths)
+    covered = certified and all(c.ran for c in observed.coverage)
     final = provisional
     if provisional is not NumericsClass.BEHAVIOURAL and not covered:
         final = NumericsClass.UNKNOWN
     return Verdict(state, reasons, final, provisional, tag)
 
 
-def _coverage(evidence: Evidence, policy: Policy) -> Iterator[Reason]:
-    missing = [c for c in evidence.coverage if not c.ran]
-    nothing_ran = bool(missing) and len(missing) == len(evidence.coverage)
+def _coverage(observed: Observed, policy: Policy) -> Iterator[Reason]:
+    missing = [c for c in observed.coverage if not c.ran]
+    nothing_ran = bool(missing) and len(missing) == len(observed.coverage)
     for item in missing:
         state = State.NOT_RUN if nothing_ran else State.INCONCLUSIVE
         text = f"{item.bank} at width {item.width} was not run: {item.reason}"
         yield Reason(state, "not_run", text)
-    if not nothing_ran and not sum(w.rows for w in evidence.widths):
+    if not nothing_ran and not sum(w.rows for w in observed.widths):
         yield Reason(State.FAIL, "no_rows", "zero rows were compared")
 
 
-def _contracts(evidence: Evidence, policy: Policy) -> Iterator[Reason]:
-    for summary in evidence.widths:
+def _contracts(observed: Observed, policy: Policy) -> Iterator[Reason]:
+    for summary in observed.widths:
         for kind, table in (("breach", summary.breaches), ("flag", summary.flags)):
             for path, counts in table.items():
                 for name, count in counts.items():
@@ -193,29 +118,29 @@ def _contracts(evidence: Evidence, policy: Policy) -> Iterator[Reason]:
                     yield Reason(State.FAIL, f"{kind}:{name}", text)
 
 
-def _findings(evidence: Evidence, policy: Policy) -> Iterator[Reason]:
-    for finding in evidence.findings:
+def _findings(observed: Observed, policy: Policy) -> Iterator[Reason]:
+    for finding in observed.findings:
         state = State.FAIL if finding.fails else State.PASS_WITH_LIMITATIONS
         where = f"{finding.path} on {finding.bank} at width {finding.width}"
         yield Reason(state, finding.name, f"{finding.name}: {where}: {finding.text}")
-    fit = evidence.schedule
+    fit = observed.schedule
     if fit is not None and fit.fits is False:
         text = (
             f"latent errors do not fit the declared {fit.declared}: nearest is {fit.nearest}, "
             f"the declared one is {fit.distance:.1%} off"
         )
         yield Reason(State.FAIL, "schedule_mismatch", text)
-    if fit is not None and fit.fits is None and _latent_differs(evidence):
+    if fit is not None and fit.fits is None and _latent_differs(observed):
         text = f"latent values differ and no schedule can explain it: {fit.declared}"
         yield Reason(State.INCONCLUSIVE, "no_schedule", text)
 
 
-def _latent_differs(evidence: Evidence) -> bool:
-    return any(not w.bits_equal.get("latent", True) for w in evidence.widths)
+def _latent_differs(observed: Observed) -> bool:
+    return any(not w.bits_equal.get("latent", True) for w in observed.widths)
 
 
-def _sets(evidence: Evidence, policy: Policy) -> Iterator[Reason]:
-    for summary in evidence.widths:
+def _sets(observed: Observed, policy: Policy) -> Iterator[Reason]:
+    for summary in observed.widths:
         for name in SetClass:
             count = summary.counts.get(name, 0)
             if not count or name in (SetClass.IDENTICAL, SetClass.REORDERED, SetClass.INVALID):
@@ -238,8 +163,8 @@ def _set_reason(name: SetClass, where: str, policy: Policy) -> Reason:
     return Reason(State.FAIL, name, text)
 
 
-def _weights(evidence: Evidence, policy: Policy) -> Iterator[Reason]:
-    for summary in evidence.widths:
+def _weights(observed: Observed, policy: Policy) -> Iterator[Reason]:
+    for summary in observed.widths:
         largest = summary.max_weight_ulp
         if largest is not None and largest > policy.weight_budget_ulp:
             kinds = ", ".join(
@@ -254,10 +179,10 @@ def _weights(evidence: Evidence, policy: Policy) -> Iterator[Reason]:
             yield Reason(State.FAIL, "weight_budget", text)
 
 
-def _rates(evidence: Evidence, policy: Policy) -> Iterator[Reason]:
+def _rates(observed: Observed, policy: Policy) -> Iterator[Reason]:
     # Bonferroni over the widths: one of several must not fail by luck.
-    alpha = (1 - policy.confidence) / max(1, len(evidence.widths))
-    for summary in evidence.widths:
+    alpha = (1 - policy.confidence) / max(1, len(observed.widths))
+    for summary in observed.widths:
         if summary.certified or not summary.rows:
             continue
         if not summary.units:
@@ -277,19 +202,19 @@ def _rates(evidence: Evidence, policy: Policy) -> Iterator[Reason]:
         text = (
             f"set rate at width {summary.width} is at most {summary.set_rate_upper:.2e} at "
             f"{policy.confidence:.0%}, limit {policy.set_rate:.0e} ({seen}); with no further "
-            f"event {needed:,} units would certify it over {len(evidence.widths)} widths"
+            f"event {needed:,} units would certify it over {len(observed.widths)} widths"
         )
         yield Reason(State.INCONCLUSIVE, "set_rate", text)
 
 
-def _limitations(evidence: Evidence, policy: Policy) -> Iterator[Reason]:
-    for text in evidence.limitations:
+def _limitations(observed: Observed, policy: Policy) -> Iterator[Reason]:
+    for text in observed.limitations:
         yield Reason(State.PASS_WITH_LIMITATIONS, "limitation", text)
 
 
-def _numerics_class(evidence: Evidence, failing: set[str]) -> tuple[NumericsClass, str | None]:
+def _numerics_class(observed: Observed, failing: set[str]) -> tuple[NumericsClass, str | None]:
     """Return the class of what was seen, and the structural tag of LIGHT."""
-    widths = [w for w in evidence.widths if w.rows]
+    widths = [w for w in observed.widths if w.rows]
     if not widths:
         return NumericsClass.UNKNOWN, None
     if failing:
@@ -308,9 +233,9 @@ def _numerics_class(evidence: Evidence, failing: set[str]) -> tuple[NumericsClas
         return NumericsClass.REORDER, None
     if SetClass.NOISE_SWAP in present:
         return NumericsClass.VISIBLE, None
-    if not _latent_differs(evidence):
+    if not _latent_differs(observed):
         return NumericsClass.LIGHT, "FP32-structural"
-    fit = evidence.schedule
+    fit = observed.schedule
     if fit is None or fit.fits is None:
         return NumericsClass.UNKNOWN, None
     return NumericsClass.LIGHT, "BF16-structural"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..certificates import severity
-from ..record import AuditResult
+from ..record import AuditRecord
 from ..value_table import TENSORS
 
 # Classes that are told apart in the table of sets; the rest are one column.
@@ -147,7 +147,7 @@ def bank_table(record: Mapping[str, Any]) -> Table:
     return Table("Banks", columns, rows)
 
 
-def worst_certificates(result: AuditResult, count: int) -> list[dict[str, Any]]:
+def worst_certificates(result: AuditRecord, count: int) -> list[dict[str, Any]]:
     """Return the gravest certificates: worse class first, wider gap first."""
     records = result.swaps.to_pylist()
     return sorted(records, key=severity, reverse=True)[:count]

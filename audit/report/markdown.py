@@ -7,7 +7,7 @@ from typing import Any
 
 import jinja2
 
-from ..record import AuditResult
+from ..record import AuditRecord
 from .figures import (
     bank_table,
     certificate_text,
@@ -21,7 +21,7 @@ from .figures import (
 _CERTIFICATES_SHOWN = 5
 
 
-def render_markdown(result: AuditResult) -> str:
+def render_markdown(result: AuditRecord) -> str:
     """Return GitHub Markdown made from the record; no sentence in it is typed by hand."""
     loader = jinja2.PackageLoader("neartie.audit", "report")
     # Markdown, not HTML: cells are escaped by the `cell` filter instead.

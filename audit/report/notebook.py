@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from html import escape
 
-from ..record import AuditResult
+from ..record import AuditRecord
 from .figures import Table, bank_table, class_line, set_table, triangle_table, weight_table
 
 
-def render_notebook(result: AuditResult) -> str:
+def render_notebook(result: AuditRecord) -> str:
     """Return HTML: the verdict, the class and the tables; all text is escaped."""
     record = result.record
     head = (

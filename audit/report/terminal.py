@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as RichTable
 
-from ..record import AuditResult
+from ..record import AuditRecord
 from .figures import (
     Table,
     bank_table,
@@ -32,7 +32,7 @@ _REASONS_SHOWN = 12
 _CERTIFICATES_SHOWN = 3
 
 
-def print_report(result: AuditResult, console: Console) -> None:
+def print_report(result: AuditRecord, console: Console) -> None:
     """Print conditions, tables, the worst certificates, reasons, verdict and class."""
     record = result.record
     console.print(
@@ -62,7 +62,7 @@ def _rich(table: Table) -> RichTable:
     return rich
 
 
-def _certificates(result: AuditResult, console: Console) -> None:
+def _certificates(result: AuditRecord, console: Console) -> None:
     total = result.swaps.num_rows
     if not total:
         return

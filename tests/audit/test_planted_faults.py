@@ -308,3 +308,26 @@ def test_ranks_that_add_in_another_order_disagree(ranks: int, tmp_path: Path) ->
     else:
         assert "latent of rank" in found["rank_disagreement"]
         assert "baseline general:reduce=own_rank_first_fp32" in found["rank_disagreement"]
+
+
+def test_a_path_that_raises_is_not_run_with_its_reason() -> None:
+    def explode(launch: Any, out: Any) -> None:
+        if launch.width == 20:
+            raise RuntimeError("kernel launch failed")
+
+    result = audit(explode)
+    assert [w["width"] for w in result.record["widths"]] == [12]
+    (gone,) = [item for item in result.record["coverage"] if not item["ran"]]
+    assert gone["width"] == 20
+    assert "raised RuntimeError: kernel launch failed (test_planted_faults.py:" in gone["reason"]
+    assert result.exit_status == 3
+    assert {r["width"] for r in result.values.to_pylist()} == {12}
+
+
+def test_a_path_cannot_change_what_the_other_one_sees() -> None:
+    def greedy(launch: Any, out: Any) -> None:
+        launch.hidden[:] = 0
+
+    result = audit(greedy)
+    assert result.record["verdict"]["state"] == "NOT_RUN"
+    assert "read-only" in result.record["verdict"]["reasons"][0]["text"]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import neartie
-from neartie.audit.record import AuditResult
+from neartie.audit.result import AuditResult
 from neartie.banks.errors import EnvelopeError, InputError
 
 

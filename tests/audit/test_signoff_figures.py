@@ -6,7 +6,7 @@ Six Gaussian banks of 20 rows, widths 9, 10, 12, 16, 20, as the sign-off has the
 import pytest
 
 import neartie
-from neartie.audit.record import AuditResult
+from neartie.audit.result import AuditResult
 from neartie.kernels.predict import predicted_triangle
 
 BANKS = [f"gaussian:geometry=k3,rows=20,seed={seed}" for seed in range(6)]

@@ -5,17 +5,9 @@ from typing import Any
 
 import pytest
 
+from neartie.audit.observed import BatchFinding, Coverage, Observed, ScheduleFit, WidthSummary
 from neartie.audit.policy import Policy
-from neartie.audit.verdict import (
-    BatchFinding,
-    Coverage,
-    Evidence,
-    NumericsClass,
-    ScheduleFit,
-    State,
-    WidthSummary,
-    judge,
-)
+from neartie.audit.verdict import NumericsClass, State, judge
 
 CLASSES = (
     "identical",
@@ -61,14 +53,14 @@ def width(**changes: Any) -> Any:
     return replace(base, **changes)
 
 
-def evidence(
+def observed(
     *widths: WidthSummary, findings: Any = (), coverage: Any = RAN, schedule: Any = FITS
-) -> Evidence:
-    return Evidence(list(widths), list(findings), list(coverage), schedule)
+) -> Observed:
+    return Observed(list(widths), list(findings), list(coverage), schedule)
 
 
 def verdict(*widths: Any, policy: Any = None, **changes: Any) -> Any:
-    return judge(evidence(*widths, **changes), policy or Policy())
+    return judge(observed(*widths, **changes), policy or Policy())
 
 
 def test_a_clean_pair_passes_as_light_with_the_structural_tag() -> None:

@@ -1,0 +1,82 @@
+"""What an audit saw, as the records that a verdict may look at."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class BatchFinding:
+    """Something that is true of a batch and not of one row alone.
+
+    ``fails``: it ends the audit with FAIL; otherwise it is disclosed.
+    """
+
+    name: str
+    path: str
+    bank: str
+    width: int
+    rows: int
+    text: str
+    fails: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """Whether one (bank, width) was run, or why it was not."""
+
+    bank: str
+    width: int
+    ran: bool
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleFit:
+    """How well the observed latent triangle fits the declared schedule.
+
+    ``fits`` is None where a path declares no schedule that could be predicted.
+    """
+
+    declared: str
+    nearest: str
+    distance: float
+    fits: bool | None
+
+
+@dataclass(frozen=True)
+class WidthSummary:
+    """Counts of one width, pooled over the banks.
+
+    ``counts`` are over (row, rank) pairs and sum to ``rows``; ``units`` and ``differing_units``
+    are independent samples, and the only denominator that a bound may use.
+    """
+
+    width: int
+    rows: int
+    unique_rows: int
+    units: int
+    differing_units: int
+    counts: Mapping[str, int]
+    set_rate: float | None
+    set_rate_upper: float
+    certified: bool
+    confidence: float
+    max_weight_ulp: int | None
+    weight_classes: Mapping[str, int]
+    flags: Mapping[str, Mapping[str, int]]
+    breaches: Mapping[str, Mapping[str, int]]
+    bits_equal: Mapping[str, bool]
+    rho: float | None
+
+
+@dataclass(frozen=True)
+class Observed:
+    """All that a verdict may look at."""
+
+    widths: Sequence[WidthSummary]
+    findings: Sequence[BatchFinding]
+    coverage: Sequence[Coverage]
+    schedule: ScheduleFit | None
+    limitations: Sequence[str] = ()

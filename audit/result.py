@@ -1,0 +1,40 @@
+"""The result of an audit, with what a user does with it: read it, write it, show it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from .evidence import write_evidence
+from .record import AuditRecord
+from .report.markdown import render_markdown
+from .report.notebook import render_notebook
+
+
+class AuditResult(AuditRecord):
+    """What ``run_audit`` returns."""
+
+    @property
+    def exit_status(self) -> int:
+        """0 pass, 1 fail, 3 inconclusive or not run."""
+        return self.verdict.exit_status
+
+    @property
+    def numerics_class(self) -> str:
+        """The class that may be signed."""
+        return str(self.verdict.numerics_class)
+
+    def to_markdown(self) -> str:
+        """Return the report that is pasted into a pull request."""
+        return render_markdown(self)
+
+    def write(self, directory: str | Path) -> Path:
+        """Write the evidence directory in one step and return its path.
+
+        Raises:
+            InputError: the directory exists and is not empty.
+        """
+        return write_evidence(self, directory)
+
+    def _repr_html_(self) -> str:
+        """Show verdict, widths and the worst certificates in a notebook."""
+        return render_notebook(self)
