@@ -1,75 +1,197 @@
-"""Whether the latent errors of two paths fit the schedules that the paths declare."""
+"""Whether each path's latent is what its declared schedule gives, on every row.
+
+A declared schedule is run on the bank's own partials, so no law of their distribution is assumed.
+For an emulated path the two agree bit for bit; a real kernel sums in FP32 in another order, which
+moves a few roundings, so agreement is judged on norms.
+"""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ..kernels.contract import BFLOAT16, Bf16
+from ..banks.bank import RowBlock
+from ..kernels.contract import BFLOAT16, Bf16, FrontWeights
 from ..kernels.project import latent_partials, latent_shards
 from ..kernels.reduce import SCHEDULES, reduce_partials
+from .compare import BASELINE, CANDIDATE
 from .observed import ScheduleFit
 
-SAMPLE_ROWS = 64
 DEFAULT_ISLANDS = 2
 GATHER = "gather"
 """What a path declares that rounds the full sum once and copies it."""
+SAMPLE_ROWS = 64
+"""Rows on which the other schedules are tried, to name the nearest where the declared one fails."""
 
+Latent = npt.NDArray[np.float64]
 Triangle = tuple[float, float, float]
 
 
-def fit_schedule(
-    hidden: Bf16,
-    weight: Bf16,
-    exact: npt.NDArray[np.float64],
-    observed: tuple[Bf16, Bf16],
-    declared: tuple[str | None, str | None],
-    ranks: int,
-    width: int,
-) -> ScheduleFit:
-    """Return how the observed triangle compares with those of all schedules, on the same rows.
+@dataclass
+class _Side:
+    """Squared norms of one side of the triangle, observed and as declared."""
 
-    Every schedule is run on the bank's own partials, so no law of their distribution is assumed.
-    The declared schedule fits when no other is nearer, or when it is off by no more than four
-    standard errors of a relative RMS over the sampled elements, 4 / sqrt(2 n).
+    observed: list[float] = field(default_factory=list)
+    declared: list[float] = field(default_factory=list)
 
-    Args:
-        hidden: [row, hidden] BF16.
-        weight: [latent, hidden] BF16.
-        exact: [row, latent] float64 reference.
-        observed: latent [row, latent] of baseline and candidate, one rank's.
-        declared: ``latent_schedule`` of baseline and candidate.
-        ranks: tensor-parallel ranks.
-        width: rows per launch, which a ring's slices depend on.
-    """
-    names = f"{declared[0] or 'nothing'} against {declared[1] or 'nothing'}"
-    simulated = {name for name in (GATHER, *SCHEDULES) if _available(name, ranks)}
-    if any(name is None or name.partition(":")[0] not in simulated for name in declared):
-        return ScheduleFit(names, "none", math.inf, None)
-    rows = max(1, min(SAMPLE_ROWS, len(hidden)) // width) * width
-    if rows > len(hidden):
-        rows = width = len(hidden)
-    partials = latent_partials(hidden[:rows], weight, ranks)
-    whole = np.concatenate(list(latent_shards(hidden[:rows], weight, ranks)), axis=1)
-    results = {
-        name: whole if name == GATHER else _reduced(name, partials, width)
-        for name in sorted(simulated | {str(name) for name in declared})
-    }
-    target = _triangle(observed[0][:rows], observed[1][:rows], exact[:rows])
-    distances = {
-        (a, b): _distance(target, _triangle(results[a], results[b], exact[:rows]))
-        for a in results
-        for b in results
-        if a == declared[0] or b == declared[1]
-    }
-    nearest = min(distances, key=lambda pair: (distances[pair], pair != declared))
-    off = distances[str(declared[0]), str(declared[1])]
-    tolerance = 4 / math.sqrt(2 * whole.size)
-    fits = off <= max(tolerance, distances[nearest])
-    return ScheduleFit(names, f"{nearest[0]} against {nearest[1]}", off, fits)
+    def add(self, observed: Latent, declared: Latent) -> None:
+        self.observed.append(_square(observed))
+        self.declared.append(_square(declared))
+
+    def distance(self) -> float:
+        """Relative difference of the two norms; infinite where one is 0 or no number."""
+        return _relative(math.sqrt(math.fsum(self.observed)), math.sqrt(math.fsum(self.declared)))
+
+
+class ScheduleJudge:
+    """Holds both paths' latent against their declared schedules, chunk by chunk."""
+
+    def __init__(self, declared: dict[str, str | None], weights: FrontWeights, ranks: int) -> None:
+        self.declared, self.weights, self.ranks = declared, weights, ranks
+        simulated = {name for name in (GATHER, *SCHEDULES) if _available(name, ranks)}
+        self.known = all(
+            name is not None and name.partition(":")[0] in simulated for name in declared.values()
+        )
+        self._simulated = simulated
+        self._sides = {side: _Side() for side in (BASELINE, CANDIDATE, "apart")}
+        self._elements = 0
+        self._sample: tuple[Bf16, Bf16, Latent, Bf16, int] | None = None
+        self._expected: dict[tuple[str, int], Latent] = {}
+
+    def forget_chunk(self) -> None:
+        """The next chunk has other rows."""
+        self._expected = {}
+
+    def add(
+        self, block: RowBlock, exact: Latent, width: int, latents: dict[str, Bf16]
+    ) -> dict[str, npt.NDArray[np.bool_]]:
+        """Judge rows of all ranks; return, by path, the rows [row] that are beyond their schedule.
+
+        A row is beyond when its error's norm exceeds the declared schedule's by more than eight
+        standard errors of a relative RMS over its elements, 8 / sqrt(2 latent), on any rank.
+
+        Args:
+            block: the rows, at stage hidden.
+            exact: [row, latent] reference.
+            width: rows per launch.
+            latents: by path, [rank, row, latent].
+        """
+        beyond = {role: np.zeros(block.rows, np.bool_) for role in latents}
+        limit = 1 + 8 / math.sqrt(2 * exact.shape[1])
+        for rank in self._distinct(latents):
+            wide = {role: latent[rank].astype(np.float64) for role, latent in latents.items()}
+            rule = {role: _of_rank(self._expect(block, role, width), rank) for role in latents}
+            for role in latents:
+                errors = _row_norms(wide[role] - exact)
+                beyond[role] |= ~(errors <= limit * _row_norms(rule[role] - exact))
+                self._sides[role].add(wide[role] - exact, rule[role] - exact)
+            self._sides["apart"].add(
+                wide[BASELINE] - wide[CANDIDATE], rule[BASELINE] - rule[CANDIDATE]
+            )
+        self._elements = max(self._elements, exact.size)
+        if self._sample is None:
+            self._keep_sample(block, exact, width, latents)
+        return beyond
+
+    def result(self) -> ScheduleFit | None:
+        """Return how the pooled triangle compares; None where no latent was judged.
+
+        The declared pair fits when no side is off by more than four standard errors of a relative
+        RMS over the elements of one width's chunk, 4 / sqrt(2 n).
+        """
+        if not self._elements:
+            return None
+        off = max(side.distance() for side in self._sides.values())
+        tolerance = 4 / math.sqrt(2 * self._elements)
+        fits = off <= tolerance
+        names = self.names()
+        distance = off if math.isfinite(off) else None
+        return ScheduleFit(names, names if fits else self._nearest(), distance, tolerance, fits)
+
+    def names(self) -> str:
+        """Return what the two paths declare, in words."""
+        a, b = self.declared[BASELINE], self.declared[CANDIDATE]
+        return f"{a or 'nothing'} against {b or 'nothing'}"
+
+    def _distinct(self, latents: dict[str, Bf16]) -> list[int]:
+        """Ranks whose latent has other bits than rank 0's in some path, and rank 0."""
+        same = np.ones(self.ranks, np.bool_)
+        for latent in latents.values():
+            view = latent.view(np.uint16)
+            same &= np.array(
+                [rank == 0 or np.array_equal(view[rank], view[0]) for rank in range(len(view))]
+            )
+        return [0, *np.flatnonzero(~same).tolist()]
+
+    def _expect(self, block: RowBlock, role: str, width: int) -> Latent:
+        """The declared result [rank, row, latent]; one rank where all agree."""
+        name = str(self.declared[role])
+        schedule = name.partition(":")[0]
+        fixed = schedule == GATHER or SCHEDULES[schedule].row_independent
+        key = (name, 0 if fixed else width)
+        if key not in self._expected:
+            self._expected[key] = self._run(name, block, width)
+        return self._expected[key]
+
+    def _run(self, name: str, block: RowBlock, width: int) -> Latent:
+        hidden, weight = block.hidden, self.weights.latent
+        assert hidden is not None
+        assert weight is not None
+        if name == GATHER:
+            whole = np.concatenate(list(latent_shards(hidden, weight, self.ranks)), axis=1)
+            return whole.astype(np.float64)[None]
+        index = np.arange(-(-block.rows // width) * width) % block.rows
+        partials = latent_partials(hidden, weight, self.ranks)[:, index]
+        reduced = _reduced(name, partials, width)[:, : block.rows]
+        agree = SCHEDULES[name.partition(":")[0]].ranks_agree
+        return np.asarray((reduced[:1] if agree else reduced).astype(np.float64))
+
+    def _keep_sample(
+        self, block: RowBlock, exact: Latent, width: int, latents: dict[str, Bf16]
+    ) -> None:
+        rows = max(1, min(SAMPLE_ROWS, block.rows) // width) * width
+        if rows > block.rows:
+            rows = width = block.rows
+        assert block.hidden is not None
+        self._sample = (
+            latents[BASELINE][0, :rows].copy(),
+            latents[CANDIDATE][0, :rows].copy(),
+            exact[:rows],
+            block.hidden[:rows],
+            width,
+        )
+
+    def _nearest(self) -> str:
+        """Name the pair of schedules nearest to the observed triangle, one of them as declared."""
+        assert self._sample is not None
+        a, b, exact, hidden, width = self._sample
+        weight = self.weights.latent
+        assert weight is not None
+        partials = latent_partials(hidden, weight, self.ranks)
+        whole = np.concatenate(list(latent_shards(hidden, weight, self.ranks)), axis=1)
+        results = {
+            name: whole if name == GATHER else _reduced(name, partials, width)[0]
+            for name in sorted(self._simulated | {str(name) for name in self.declared.values()})
+        }
+        target = _triangle(a, b, exact)
+        first, second = self.declared[BASELINE], self.declared[CANDIDATE]
+        distances = {
+            (x, y): _distance(target, _triangle(results[x], results[y], exact))
+            for x in results
+            for y in results
+            if x == first or y == second
+        }
+        nearest = min(distances, key=lambda pair: distances[pair])
+        return f"{nearest[0]} against {nearest[1]}"
+
+
+def _of_rank(expected: Latent, rank: int) -> Latent:
+    """[row, latent] of one rank; schedules whose ranks agree hold a single one."""
+    return np.asarray(expected[rank if len(expected) > 1 else 0])
 
 
 def _available(name: str, ranks: int) -> bool:
@@ -79,30 +201,40 @@ def _available(name: str, ranks: int) -> bool:
 
 
 def _reduced(name: str, partials: Bf16, width: int) -> Bf16:
-    """Rank 0's result; a name may carry the number of islands, such as ``two_level:4``."""
+    """[rank, row, latent]; a name may carry the number of islands, such as ``two_level:4``."""
     schedule, _, islands = name.partition(":")
     out = np.empty(partials.shape, BFLOAT16)
     reduce_partials(schedule, partials, out, width, int(islands or DEFAULT_ISLANDS))
-    result: Bf16 = out[0]
-    return result
+    return out
 
 
-def _triangle(a: Bf16, b: Bf16, exact: npt.NDArray[np.float64]) -> Triangle:
+def _triangle(a: Bf16, b: Bf16, exact: Latent) -> Triangle:
     wide_a, wide_b = a.astype(np.float64), b.astype(np.float64)
-    size = _norm(exact)
-    return _norm(wide_a - exact) / size, _norm(wide_b - exact) / size, _norm(wide_a - wide_b) / size
+    sides = (wide_a - exact, wide_b - exact, wide_a - wide_b)
+    first, second, third = (math.sqrt(_square(side)) for side in sides)
+    return first, second, third
 
 
-def _norm(values: npt.NDArray[Any]) -> float:
-    return math.sqrt(math.fsum(np.square(values).ravel().tolist()))
+def _square(values: npt.NDArray[Any]) -> float:
+    """Squared norm; not a number where an element is none.
+
+    numpy sums a contiguous row pairwise in one fixed order, fsum the rows exactly.
+    """
+    return math.fsum(np.square(values).sum(axis=-1).tolist())
+
+
+def _row_norms(values: Latent) -> Latent:
+    return np.asarray(np.sqrt(np.square(values).sum(axis=-1)))
 
 
 def _distance(a: Triangle, b: Triangle) -> float:
-    """Largest relative difference of a side; a side that is 0 must be 0 on both."""
     return max(_relative(x, y) for x, y in zip(a, b, strict=True))
 
 
 def _relative(x: float, y: float) -> float:
+    """|ln(x / y)|; 0 where both are 0, infinite where only one is or either is no number."""
     if x == y:
         return 0.0
-    return math.inf if not (x and y) else abs(math.log(x / y))
+    if not (math.isfinite(x) and math.isfinite(y) and x and y):
+        return math.inf
+    return abs(math.log(x / y))

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from ..banks.bank import Bank, RowBlock
-from ..banks.errors import EnvelopeError
+from ..banks.errors import EnvelopeError, InputError
 from ..kernels.contract import Launch, Path, Routed
-from .attribute import fit_schedule
 from .certificates import Place, certificates
 from .compare import BASELINE, CANDIDATE, RankRows, RowComparison, compare_rows
 from .detect import Detector
+from .finding_log import FindingLog
 from .judged import JudgedBlock, judge_block
 from .launching import (
     POISONS,
@@ -26,12 +26,14 @@ from .launching import (
     run_path,
     same_bits,
     tensors,
+    told,
 )
 from .metrics.swaps import boundary_counts
-from .observed import BatchFinding, Coverage, ScheduleFit
+from .observed import BatchFinding, Coverage, NotCompared, ScheduleFit
 from .policy import Policy
 from .rank_parts import aligned, distinct_ranks, rank_parts
 from .tally import Tally, UnitKeys
+from .value_judge import ValueJudge
 from .value_table import PAIRS, Pair, Part, ValueTable
 
 # Bounds the two paths' outputs of one chunk to some tens of megabytes each.
@@ -68,6 +70,9 @@ class BankOutcome:
     control: dict[str, float | None] = field(default_factory=dict)
     replayed_rows: int = 0
     schedule: ScheduleFit | None = None
+    not_compared: set[NotCompared] = field(default_factory=set)
+    full_chain: bool = True
+    """Whether the rows ran project and exchange too, and not the select alone."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,10 +91,18 @@ class BankRun:
     def __init__(self, bank: Bank, number: int, pairing: Pairing) -> None:
         self.bank, self.number, self.pairing = bank, number, pairing
         self.weights = front_weights(bank)
-        self.detector = Detector(bank, pairing.baseline, pairing.candidate, pairing.policy)
+        paths = {BASELINE: pairing.baseline, CANDIDATE: pairing.candidate}
+        labels = {role: f"{role} {path.name}" for role, path in paths.items()}
+        self.log = FindingLog(bank.name, labels)
+        self.detector = Detector(bank, paths, pairing.policy, self.log)
+        self.value_judge = ValueJudge(paths, self.weights, pairing.ranks, self.log)
         self._last: Compared | None = None
         self._raised: set[int] = set()
-        self.outcome = BankOutcome(bank.name, values=ValueTable(bank.name, pairing.ranks))
+        self.outcome = BankOutcome(
+            bank.name,
+            values=ValueTable(bank.name, pairing.ranks),
+            full_chain=bank.stage != "logits",
+        )
 
     def run(self, progress: Callable[[int], None]) -> BankOutcome:
         """Return the bank's outcome; ``progress`` is told how many rows x widths are done."""
@@ -108,8 +121,11 @@ class BankRun:
                     self._forget_width(width, str(error))
                 progress(block.rows)
             self.detector.forget_chunk()
+            self.value_judge.forget_chunk()
             self._last = None
         self.outcome.findings = self.detector.findings()
+        self.outcome.schedule = self.value_judge.result()
+        self.outcome.not_compared = self.value_judge.not_compared
         return self.outcome
 
     def _forget_width(self, width: int, reason: str) -> None:
@@ -120,7 +136,7 @@ class BankRun:
         outcome.bits_equal.pop(width, None)
         outcome.values.forget(width)
         outcome.certificates = [c for c in outcome.certificates if c["width"] != width]
-        self.detector.forget_width(width)
+        self.log.forget_width(width)
         outcome.coverage = [
             Coverage(c.bank, c.width, False, reason) if c.width == width else c
             for c in outcome.coverage
@@ -140,13 +156,18 @@ class BankRun:
         block = self.bank.read(0, min(width, self.bank.rows))
         launch = make_launch(self.bank, self.weights, block, width, self.pairing.ranks)
         for path in (self.pairing.baseline, self.pairing.candidate):
-            reason = path.unavailable()
-            if reason:
-                return f"{path.name}: {reason}"
             try:
+                reason = path.unavailable()
+                if reason:
+                    return f"{path.name}: {reason}"
                 path.check(launch)
             except EnvelopeError as error:
                 return f"{path.name}: {error}"
+            # A third party's check that breaks is a reason not to run, not a traceback.
+            except (Exception, SystemExit) as error:
+                if isinstance(error, InputError):
+                    raise
+                return f"{path.name} raised {told(error)}"
         return ""
 
     def _width(self, judged: JudgedBlock, width: int) -> None:
@@ -156,8 +177,8 @@ class BankRun:
         b = self._outputs(self.pairing.candidate, launch, block.rows)
         if block.start == 0:
             self._replay(launch, a, b, block.rows)
-            self._fit_schedule(judged, width, a, b)
         self.detector.batch(judged, width, a, b)
+        self.value_judge.add(judged, width, a, b)
         self._bits(width, a, b)
         self._values(judged, width, a, b)
         tally = self.outcome.tallies.setdefault(width, Tally())
@@ -216,24 +237,6 @@ class BankRun:
             again = first_rows(run_path(path, launch, POISONS[1]), rows)
             self.detector.replay(role, launch.width, first, again)
 
-    def _fit_schedule(self, judged: JudgedBlock, width: int, a: Routed, b: Routed) -> None:
-        hidden, weight = judged.block.hidden, self.weights.latent
-        if self.outcome.schedule or hidden is None or weight is None or judged.latent is None:
-            return
-        if a.latent is not None and b.latent is not None:
-            self.outcome.schedule = fit_schedule(
-                hidden,
-                weight,
-                judged.latent,
-                (a.latent[0], b.latent[0]),
-                (
-                    self.pairing.baseline.declared.latent_schedule,
-                    self.pairing.candidate.declared.latent_schedule,
-                ),
-                self.pairing.ranks,
-                width,
-            )
-
     def _bits(self, width: int, a: Routed, b: Routed) -> None:
         other = dict(tensors(b))
         equal = self.outcome.bits_equal.setdefault(width, {})
@@ -281,6 +284,7 @@ class BankRun:
         pairing = self.pairing
         place = Place(
             self.bank.name,
+            self.bank.spec,
             width,
             rank,
             replicas,

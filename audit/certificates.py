@@ -52,6 +52,8 @@ class Place:
     """Where a comparison was made; what every certificate of it repeats."""
 
     bank: str
+    spec: str
+    """What opens the bank again: a directory, a shipped name or a generator."""
     width: int
     rank: int
     replicas: int
@@ -115,7 +117,7 @@ def certificates(
 def snippet(place: Place, row: int) -> str:
     """Return one line of Python that rebuilds a row and shows both selections."""
     return (
-        f"neartie.replay_row({place.bank!r}, row={row}, width={place.width}, ranks={place.ranks}, "
+        f"neartie.replay_row({place.spec!r}, row={row}, width={place.width}, ranks={place.ranks}, "
         f"baseline={place.baseline!r}, candidate={place.candidate!r})"
     )
 

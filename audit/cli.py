@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 from rich.console import Console
@@ -30,16 +30,45 @@ app.add_typer(bank_app, name="bank")
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 
 
+_INTERRUPTED: Final = 130
+# The base of typer's usage errors: click's class, or typer's own where it brings click along.
+_USAGE_ERROR: Final[type[Exception]] = next(
+    kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException"
+)
+
+
 def main() -> None:
     """Run the command line; bad input is one line on stderr and exit status 2."""
+    sys.exit(_status())
+
+
+def _status() -> int:
     try:
-        app()
+        returned = app(standalone_mode=False)
     except InputError as error:
-        print(f"neartie: {error}", file=sys.stderr)
-        sys.exit(2)
-    except KeyboardInterrupt:
+        return _refused(str(error))
+    except _USAGE_ERROR as error:
+        usage: Any = error
+        usage.show()
+        return int(usage.exit_code)
+    except (KeyboardInterrupt, typer.Abort):
+        returned = _INTERRUPTED
+    except SystemExit as error:
+        if isinstance(error.__context__, OSError):
+            # The reader of stdout is gone, which typer has seen to.
+            return 1
+        # No command exits: a path did, and whatever status it wanted, nothing was judged.
+        return _refused(f"exit={error.code}, but should be a return [a path or what it calls]")
+    # typer turns an interrupt into this status, and every command ends with one of its own or 0.
+    status = returned if isinstance(returned, int) else 0
+    if status == _INTERRUPTED:
         print("neartie: interrupted; nothing was written", file=sys.stderr)
-        sys.exit(130)
+    return status
+
+
+def _refused(message: str) -> int:
+    print(f"neartie: {message}", file=sys.stderr)
+    return 2
 
 
 @app.command()
@@ -112,7 +141,7 @@ def explain(
         if tie_contract not in ("lower_id", "unspecified"):
             raise InputError("tie_contract", tie_contract, "lower_id or unspecified", "explain")
         changes["tie_contract"] = tie_contract
-    source = sys.stdin.read() if file == "-" else Path(file)
+    source = _stdin_cases() if file == "-" else Path(file)
     result = explain_rows(source, policy=limits.model_copy(update=changes))
     print(result.to_json() if as_json else result.text())
     raise typer.Exit(result.exit_status)
@@ -178,6 +207,16 @@ def _progress() -> Iterator[Any]:
             bar.update(task, completed=done, total=total, description=name)
 
         yield advance
+
+
+def _stdin_cases() -> Any:
+    from .explain.case_format import parse_cases
+
+    try:
+        text = sys.stdin.buffer.read().decode()
+    except UnicodeDecodeError:
+        raise InputError("content", "bytes that are not UTF-8", "JSON text", "stdin") from None
+    return parse_cases(text, "stdin")
 
 
 def _widths(text: str) -> list[int]:

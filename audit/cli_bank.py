@@ -45,13 +45,20 @@ def verify(bank: Spec, as_json: Json = False) -> None:
     """Check every file against its digest and read every row."""
     from ..banks.manage import verify_bank
     from ..banks.open import SHIPPED
+    from ..banks.store import StoredBank
 
     checked = [verify_bank(name, _progress("verify")) for name in SHIPPED.get(bank, (bank,))]
     if as_json:
         print(json.dumps([{"name": b.name, "rows": b.rows, "digest": b.digest} for b in checked]))
         return
     for one in checked:
-        print(f"{one.name}: {one.rows:,} rows, sha256 {one.digest}: as recorded")
+        if isinstance(one, StoredBank):
+            print(f"{one.name}: {one.rows:,} rows, sha256 {one.digest}: as recorded")
+        else:
+            print(
+                f"{one.name}: generated: {one.rows:,} rows read, "
+                f"digest of the spec sha256 {one.digest}"
+            )
 
 
 @bank_app.command()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,6 +10,7 @@ import numpy.typing as npt
 from ..banks.bank import Bank
 from ..kernels.contract import Path, Routed
 from .compare import BASELINE, CANDIDATE, RowComparison
+from .finding_log import FindingLog
 from .hypotheses import Suspicions
 from .judged import JudgedBlock
 from .launching import POISONS, bits, same_bits, tensors
@@ -26,20 +25,11 @@ Bools = npt.NDArray[np.bool_]
 FAR = (SET_CLASSES.index(SetClass.FAR_SWAP), SET_CLASSES.index(SetClass.MULTI_SWAP))
 
 
-@dataclass
-class _Entry:
-    rows: int
-    text: str
-    fails: bool
-
-
 class Detector:
     """Collects the findings of one bank over its chunks, widths and ranks."""
 
-    def __init__(self, bank: Bank, baseline: Path, candidate: Path, policy: Policy) -> None:
-        self.bank, self.policy = bank, policy
-        self.paths = {BASELINE: baseline, CANDIDATE: candidate}
-        self._entries: dict[tuple[find.Finding, str, int], _Entry] = {}
+    def __init__(self, bank: Bank, paths: dict[str, Path], policy: Policy, log: FindingLog) -> None:
+        self.bank, self.paths, self.policy, self.log = bank, paths, policy, log
         self._first_width: dict[str, tuple[int, Routed]] = {}
         experts = bank.geometry.experts
         self._chosen = {role: np.zeros(experts, np.int64) for role in self.paths}
@@ -48,10 +38,6 @@ class Detector:
     def forget_chunk(self) -> None:
         """The next chunk has other rows: nothing of this one may be compared with it."""
         self._first_width = {}
-
-    def forget_width(self, width: int) -> None:
-        """Drop what was found at a width that could not be finished."""
-        self._entries = {key: entry for key, entry in self._entries.items() if key[2] != width}
 
     def replay(self, role: str, width: int, first: Routed, again: Routed) -> None:
         """Compare two runs of one path on the same launch: the bits must be the same."""
@@ -62,7 +48,7 @@ class Detector:
             # Poison that both runs left is told as unwritten, not as nondeterminism.
             differs &= ~_poisoned(array, 0) | ~_poisoned(other, 1)
             text = f"{tensor} differs between two runs on the same input"
-            self._note(find.Finding.NONDETERMINISTIC, role, width, differs, text)
+            self.log.note(find.Finding.NONDETERMINISTIC, role, width, differs, text, tensor=tensor)
 
     def batch(self, judged: JudgedBlock, width: int, a: Routed, b: Routed) -> None:
         """Look at all ranks of one width together."""
@@ -95,46 +81,16 @@ class Detector:
         same &= comparison.weight_ulp <= self.policy.weight_budget_ulp
         echo = find.oracle_echo(same, wrong[BASELINE], wrong[CANDIDATE])
         text = "both paths agree and both differ from the reference beyond the window"
-        self._note(find.Finding.ORACLE_ECHO, "both", width, echo, text)
+        self.log.note(find.Finding.ORACLE_ECHO, "both", width, echo, text)
         self._permuted(width, comparison, a.ids[rank], b.ids[rank])
 
     def findings(self) -> list[BatchFinding]:
         """Return what was found, with the causes that explain wrong rows."""
         self._never_selected()
-        found = [
-            BatchFinding(
-                name=str(name),
-                path=self._label(role),
-                bank=self.bank.name,
-                width=width,
-                rows=entry.rows,
-                text=f"{entry.text} ({entry.rows:,} rows)",
-                fails=entry.fails,
-            )
-            for (name, role, width), entry in self._entries.items()
-        ]
+        found = self.log.findings()
         for role, suspicions in self._suspicions.items():
-            found += suspicions.findings(self._label(role), role)
+            found += suspicions.findings(self.log.labels[role], role)
         return found
-
-    def _label(self, role: str) -> str:
-        return f"{role} {self.paths[role].name}" if role in self.paths else role
-
-    def _note(
-        self,
-        name: find.Finding,
-        role: str,
-        width: int,
-        rows: Bools,
-        text: str,
-        *,
-        fails: bool = True,
-    ) -> None:
-        count = int(np.count_nonzero(rows))
-        if not count:
-            return
-        entry = self._entries.setdefault((name, role, width), _Entry(0, text, fails))
-        entry.rows += count
 
     def _unwritten(
         self, role: str, width: int, tensor: str, array: npt.NDArray[Any], start: int
@@ -143,7 +99,7 @@ class Detector:
         if left.any():
             first = start + int(np.flatnonzero(left)[0])
             text = f"{tensor} holds poison that the path did not overwrite, first at row {first}"
-            self._note(find.Finding.UNWRITTEN_ROWS, role, width, left, text)
+            self.log.note(find.Finding.UNWRITTEN_ROWS, role, width, left, text, tensor=tensor)
 
     def _ranks(self, role: str, width: int, tensor: str, array: npt.NDArray[Any]) -> None:
         if all(same_bits(array[rank], array[0]) for rank in range(1, len(array))):
@@ -151,7 +107,9 @@ class Detector:
         differs = (bits(array) != bits(array[:1])).any(axis=2)
         ranks = ", ".join(str(r) for r in np.flatnonzero(differs.any(axis=1)))
         text = f"{tensor} of rank {ranks} differs from rank 0"
-        self._note(find.Finding.RANK_DISAGREEMENT, role, width, differs.any(axis=0), text)
+        self.log.note(
+            find.Finding.RANK_DISAGREEMENT, role, width, differs.any(axis=0), text, tensor=tensor
+        )
 
     def _widths(self, role: str, width: int, out: Routed) -> None:
         first_width, first = self._first_width.setdefault(role, (width, out))
@@ -163,8 +121,22 @@ class Detector:
                 continue
             differs = (bits(array) != bits(other[tensor])).any(axis=(0, 2))
             text = f"{tensor} differs from the same row's at width {first_width}"
-            fails = self.paths[role].declared.row_independent
-            self._note(find.Finding.WIDTH_DEPENDENT, role, width, differs, text, fails=fails)
+            self.log.note(
+                find.Finding.WIDTH_DEPENDENT,
+                role,
+                width,
+                differs,
+                text,
+                tensor=tensor,
+                fails=self._must_not_depend(role, tensor),
+            )
+
+    def _must_not_depend(self, role: str, tensor: str) -> bool:
+        """Whether the path declares that the width cannot change this tensor."""
+        declared = self.paths[role].declared
+        if tensor in ("ids", "weights"):
+            return declared.row_independent and declared.select_row_independent
+        return declared.row_independent
 
     def _layout(self, width: int, a: Routed, b: Routed) -> None:
         """The candidate's logits are the baseline's in another order of the same row."""
@@ -176,7 +148,7 @@ class Detector:
             return
         whole = np.array_equal(np.sort(mine, axis=None), np.sort(other, axis=None))
         text = "logits are an exact permutation of the baseline's: the layout was misread"
-        self._note(find.Finding.LAYOUT_PERMUTATION, CANDIDATE, width, differs & whole, text)
+        self.log.note(find.Finding.LAYOUT_PERMUTATION, CANDIDATE, width, differs & whole, text)
 
     def _wrong(
         self,
@@ -213,7 +185,7 @@ class Detector:
                 out.ids[rank], out.weights[rank], np.asarray(inputs), wrong, width
             )
             text = "ids and weights repeat the same place of the launch before"
-            self._note(find.Finding.STALE_OUTPUT, role, width, stale, text)
+            self.log.note(find.Finding.STALE_OUTPUT, role, width, stale, text)
 
     def _tail(self, role: str, width: int, wrong: Bools, start: int) -> None:
         """Wrong rows that sit at the end of every full launch: never written there."""
@@ -224,7 +196,7 @@ class Detector:
         tail = find.unwritten_rows(np.asarray(places.any(axis=0)))
         if tail is not None and places[:, tail.first :].all():
             text = f"every launch is wrong from its row {tail.first} on"
-            self._note(find.Finding.UNWRITTEN_ROWS, role, width, wrong, text)
+            self.log.note(find.Finding.UNWRITTEN_ROWS, role, width, wrong, text)
 
     def _count_experts(self, role: str, ids: npt.NDArray[np.int32]) -> None:
         experts = self.bank.geometry.experts
@@ -237,7 +209,7 @@ class Detector:
                 f"{len(missing)} experts that the baseline uses are never chosen: {_span(missing)}"
             )
             rows = np.ones(len(missing), np.bool_)
-            self._note(find.Finding.NEVER_SELECTED, CANDIDATE, 0, rows, text)
+            self.log.note(find.Finding.NEVER_SELECTED, CANDIDATE, 0, rows, text)
 
     def _permuted(
         self,
@@ -253,7 +225,7 @@ class Detector:
         if mapping is not None:
             shown = ", ".join(f"{a}->{b}" for a, b in list(mapping.items())[:4])
             text = f"one map of ids turns the baseline's selections into these: {shown}, ..."
-            self._note(find.Finding.ID_PERMUTATION, CANDIDATE, width, far, text)
+            self.log.note(find.Finding.ID_PERMUTATION, CANDIDATE, width, far, text)
 
 
 def _poisoned(array: npt.NDArray[Any], run: int) -> Bools:
@@ -271,6 +243,3 @@ def _span(experts: npt.NDArray[np.int64]) -> str:
     if contiguous and len(experts) > 1:
         return f"{experts[0]}..{experts[-1]}"
     return ", ".join(str(e) for e in experts[:8].tolist()) + (", ..." if len(experts) > 8 else "")
-
-
-Progress = Callable[[int], None]

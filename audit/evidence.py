@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 from pathlib import Path
@@ -21,12 +20,15 @@ def write_evidence(result: AuditRecord, directory: str | Path) -> Path:
     one rename: an interrupted write leaves no evidence.
 
     Raises:
-        InputError: the directory exists and is not empty, or cannot be made.
+        InputError: the directory exists and is not empty, or cannot be made or written.
     """
     target = Path(directory)
     check_target(target)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    made = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        made = _beside(target, target.parent)
+    except OSError as error:
+        raise _unwritable(target, error) from error
     try:
         _text(made / "audit.json", result.to_json() + "\n")
         pq.write_table(result.swaps, made / "swaps.parquet")
@@ -36,8 +38,10 @@ def write_evidence(result: AuditRecord, directory: str | Path) -> Path:
         if target.exists():
             target.rmdir()
         made.rename(target)
-    except BaseException:
+    except BaseException as error:
         shutil.rmtree(made, ignore_errors=True)
+        if isinstance(error, OSError):
+            raise _unwritable(target, error) from error
         raise
     return target
 
@@ -46,17 +50,29 @@ def check_target(target: Path) -> None:
     """Refuse a place that evidence would overwrite, before any work is done.
 
     Raises:
-        InputError: it is a file, a directory with something in it, or cannot be written.
+        InputError: it is a file, a link, a directory with something in it, or cannot be written.
     """
-    if target.is_dir() and any(target.iterdir()):
-        raise InputError("out", target, "a new or empty directory", "--out")
-    if target.exists() and not target.is_dir():
-        raise InputError("out", target, "a directory", "--out")
-    parent = target.parent
-    while not parent.exists():
-        parent = parent.parent
-    if not (parent.is_dir() and os.access(parent, os.W_OK)):
-        raise InputError("out", target, "in a directory that can be written", "--out")
+    try:
+        if target.is_dir() and any(target.iterdir()):
+            raise InputError("out", target, "a new or empty directory", "--out")
+        if target.name in ("", "..") or target.is_symlink() or target.is_file():
+            raise InputError("out", target, "a directory by its own name", "--out")
+        parent = target.parent
+        while not parent.exists():
+            parent = parent.parent
+        # What the system says of permissions is not enough: /proc refuses those who have them.
+        _beside(target, parent).rmdir()
+    except OSError as error:
+        raise _unwritable(target, error) from error
+
+
+def _beside(target: Path, parent: Path) -> Path:
+    return Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=parent))
+
+
+def _unwritable(target: Path, error: OSError) -> InputError:
+    reason = error.strerror or type(error).__name__
+    return InputError("out", target, f"a directory that can be written ({reason})", "--out")
 
 
 def _text(path: Path, text: str) -> None:

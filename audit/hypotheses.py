@@ -51,10 +51,12 @@ class Suspicions:
             self.matches.update(set(names))
 
     def findings(self, label: str, role: str) -> list[BatchFinding]:
-        """Return the mistakes that explain every tried row, or the most frequent one."""
+        """Return the mistakes that explain every tried row; else the most frequent, disclosed."""
         if not self.matches:
             return []
         most = max(self.matches.values())
+        every = most == self.tried
+        words = "reproduces" if every else "is consistent with"
         return [
             BatchFinding(
                 name=f"explained_by:{name}",
@@ -62,7 +64,8 @@ class Suspicions:
                 bank=self.bank.name,
                 width=self.width,
                 rows=count,
-                text=f"{name} reproduces {count} of {self.tried} wrong rows tried",
+                text=f"{name} {words} {count} of {self.tried} wrong rows tried",
+                fails=every,
             )
             for name, count in self.matches.items()
             if count == most
@@ -90,7 +93,7 @@ class Suspicions:
         ids: npt.NDArray[np.int32],
         weights: npt.NDArray[np.float32],
     ) -> list[str]:
-        slack_ulp = int(np.ceil(2 * judged.logit_error * 2**24))
+        slack_ulp = int(np.ceil(2 * judged.logit_error[row] * 2**24))
         return match_hypotheses(
             weights,
             ids,

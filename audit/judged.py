@@ -29,8 +29,8 @@ class JudgedBlock:
         selection: the reference's scores, keys, ids and weights.
         input_flags: [row] bits of the input ``RowFlag``.
         bias: [expert] float32.
-        logit_error: bound on the error of a float32 logit summed in any order, absolute; 0 where
-            logits are given.
+        logit_error: [row] bound on the error of a float32 logit summed in any order, absolute; 0
+            where logits are given.
         control: relative RMS of the FP32 reference against the FP64 one, by tensor.
     """
 
@@ -40,22 +40,34 @@ class JudgedBlock:
     selection: ReferenceSelection
     input_flags: npt.NDArray[np.uint16]
     bias: npt.NDArray[np.float32]
-    logit_error: float = 0.0
+    logit_error: npt.NDArray[np.float64]
     control: dict[str, float | None] = field(default_factory=dict)
+
+    def wrong_logits(self, logits: npt.NDArray[np.float32]) -> npt.NDArray[np.bool_]:
+        """Return the rows [row] with a logit further from the exact one than ``logit_error``.
+
+        A logit that is not finite where the exact one is is wrong too.
+        """
+        with np.errstate(invalid="ignore"):
+            off = np.abs(logits.astype(np.float64) - self.logits)
+        right = (off <= self.logit_error[:, None]) | ~np.isfinite(self.logits)
+        return np.asarray(~right.all(axis=1))
 
     def logit_slack(self, out: Routed, rank: int, ids: npt.NDArray[np.int32]) -> npt.NDArray[Any]:
         """Return how far a path's logits may be from the reference's on the experts it chose.
 
-        [row] float64: measured where the path shows its logits, else the bound ``logit_error``.
+        [row] float64: measured where the path shows its logits, and never more than
+        ``logit_error``: wrong logits must not excuse wrong weights.
         """
         if out.logits is None:
-            return np.full(self.block.rows, self.logit_error)
+            return self.logit_error
         safe = np.clip(ids, 0, self.logits.shape[1] - 1)
         mine = np.take_along_axis(out.logits[rank], safe, axis=1).astype(np.float64)
         exact = np.take_along_axis(self.logits, safe, axis=1).astype(np.float64)
         with np.errstate(invalid="ignore"):
             slack = np.abs(mine - exact)
-        return np.asarray(np.where(np.isfinite(slack), slack, 0.0).max(axis=1))
+        largest = np.where(np.isfinite(slack), slack, 0.0).max(axis=1)
+        return np.asarray(np.minimum(largest, self.logit_error))
 
 
 def judge_block(
@@ -84,7 +96,7 @@ def judge_block(
         selection=selection,
         input_flags=flags,
         bias=weights.bias,
-        logit_error=_logit_error(weights, block),
+        logit_error=_logit_error(weights, block, logits),
         control=control,
     )
 
@@ -142,14 +154,26 @@ def _relative_rms(x: npt.NDArray[np.float64], exact: npt.NDArray[np.float64]) ->
     return math.sqrt(error / norm) if norm > 0 else None
 
 
-def _logit_error(weights: FrontWeights, block: RowBlock) -> float:
-    """Bound the error of a float32 dot product of any order, probabilistically.
+def _logit_error(
+    weights: FrontWeights, block: RowBlock, logits: npt.NDArray[Any]
+) -> npt.NDArray[np.float64]:
+    """Bound the error [row] of a float32 dot product that sums n exact products in any order.
 
-    sqrt(n) u |x|'|w| with |x|'|w| <= ||x|| ||w||; Higham and Mary, SIAM J. Sci. Comput. 41(5),
-    2019. It replaces the measured error where a recorded path shows no logits.
+    Each of n additions rounds its partial sum S_k by at most u |S_k|, and the roundings act as
+    independent (Higham and Mary, SIAM J. Sci. Comput. 41(5), 2019): the error's deviation is at
+    most u sqrt(sum S_k^2). Partial sums drift to the result (|S_k| = k/n |S_n|, which gives
+    sqrt(n/3) |S_n|) and wander about it (sqrt(k/n) of the norm of the products, which gives
+    sqrt(n/2) of it). Six deviations: one in 10^9. The norm of the products is at most
+    min(max|x| ||w||, ||x|| max|w|). One more u |S_n| is the final rounding of an exact sum.
     """
     if block.hidden is None or weights.router is None:
-        return 0.0
-    rows = np.linalg.norm(block.hidden.astype(np.float64), axis=1).max()
-    experts = np.linalg.norm(weights.router.astype(np.float64), axis=1).max()
-    return float(math.sqrt(block.hidden.shape[1]) * float.fromhex("0x1p-24") * rows * experts)
+        return np.zeros(block.rows)
+    x, w = np.abs(block.hidden.astype(np.float64)), np.abs(weights.router.astype(np.float64))
+    n, u = x.shape[1], float.fromhex("0x1p-24")
+    norms = np.minimum(
+        x.max(axis=1) * np.sqrt(np.square(w).sum(axis=1).max()),
+        np.sqrt(np.square(x).sum(axis=1)) * w.max(),
+    )
+    largest = np.abs(logits.astype(np.float64)).max(axis=1)
+    bound = u * (6 * (math.sqrt(n / 2) * norms + math.sqrt(n / 3) * largest) + largest)
+    return np.asarray(np.where(np.isfinite(bound), bound, 0.0))

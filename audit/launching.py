@@ -105,12 +105,13 @@ def run_path(path: contract.Path, launch: Launch, poison: Poison = POISONS[0]) -
         try:
             path.run(_rows_of_launch(launch, part), _rows_of_outputs(out, part))
         # Whatever third-party code raises is "could not compute", never a difference.
-        except Exception as error:
-            raise PathError(f"{path.name} raised {_told(error)}") from error
+        except (Exception, SystemExit) as error:
+            raise PathError(f"{path.name} raised {told(error)}") from error
     return out
 
 
-def _told(error: Exception) -> str:
+def told(error: BaseException) -> str:
+    """Return an exception with the place that raised it, in one line."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
     return f"{type(error).__name__}: {error} ({Path(frame.filename).name}:{frame.lineno})"
 

@@ -36,13 +36,24 @@ class Coverage:
 class ScheduleFit:
     """How well the observed latent triangle fits the declared schedule.
 
-    ``fits`` is None where a path declares no schedule that could be predicted.
+    ``distance`` is the largest relative difference of a side of the pooled triangle from what the
+    declared pair gives on the same rows; None where it is no number. ``fits`` is None where a path
+    declares no schedule that could be predicted.
     """
 
     declared: str
     nearest: str
-    distance: float
+    distance: float | None
+    tolerance: float | None
     fits: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class NotCompared:
+    """A tensor that one path shows and the other does not: nothing was compared there."""
+
+    tensor: str
+    path: str
 
 
 @dataclass(frozen=True)
@@ -80,3 +91,4 @@ class Observed:
     coverage: Sequence[Coverage]
     schedule: ScheduleFit | None
     limitations: Sequence[str] = ()
+    not_compared: Sequence[NotCompared] = ()

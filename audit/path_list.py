@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Final
 
 from rich.console import Console
 from rich.markup import escape
 
+from ..banks.errors import printable
 from ..kernels.registry import list_paths
+
+_DECLARED: Final = {
+    "project": "project",
+    "exchange": "exchange",
+    "score": "score",
+    "nonfinite": "non-finite",
+    "weight_sum": "weight sum",
+    "normalise": "normalise",
+    "slot_order": "slot order",
+}
+"""What a listing shows of a declaration, by its labels."""
 
 
 def path_records() -> list[dict[str, Any]]:
@@ -29,7 +41,26 @@ def print_paths(records: Sequence[dict[str, Any]], console: Console) -> None:
     for record in records:
         reason = record["unavailable"]
         state = "[green]runs here[/]" if reason is None else f"[red]cannot run:[/] {escape(reason)}"
-        console.print(f"[bold]{escape(record['name'])}[/]  {state}  [dim]{record['origin']}[/]")
-        console.print(f"  {escape(record['summary'])}")
-        for option, choices in record["options"].items():
-            console.print(f"  {option:<14} {escape(str(choices))}")
+        console.print(
+            f"[bold]{escape(record['name'])}[/]  {state}  [dim]{escape(record['origin'])}[/]"
+        )
+        console.print(f"  {escape(record['summary'])}", soft_wrap=True)
+        for name, option in record["options"].items():
+            console.print(f"  {escape(_option_text(name, option))}", soft_wrap=True)
+        declared = record["declared"]
+        if declared is not None:
+            for field, label in _DECLARED.items():
+                text = f"declares {label:<12} {printable(str(declared[field]))}"
+                console.print(f"  {escape(text)}", soft_wrap=True)
+
+
+def _option_text(name: str, option: Mapping[str, Any]) -> str:
+    if option["choices"] is not None:
+        values = ", ".join(option["choices"])
+    elif option["lowest"] is not None:
+        values = f"a whole number from {option['lowest']} on"
+    else:
+        values = "any name"
+    # An empty default is told by the words: what decides where the option is left out.
+    default = f" = {option['default']}" if option["default"] else ""
+    return printable(f"option {name}{default} ({values}): {option['words']}")

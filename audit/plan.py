@@ -6,7 +6,14 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..banks.errors import InputError
-from .metrics.rates import allowed_events, layers_rate, rows_needed, smallest_rate, upper_bound
+from .metrics.rates import (
+    MOST_ROWS,
+    allowed_events,
+    layers_rate,
+    rows_needed,
+    smallest_rate,
+    upper_bound,
+)
 
 _SHOWN_EVENTS = (0, 1, 2, 5, 10)
 
@@ -83,7 +90,17 @@ def plan_rows(
         raise InputError("widths", widths, "at least 1", "plan")
     if not 0 < confidence < 1:
         raise InputError("confidence", confidence, "between 0 and 1", "plan")
+    if rows is not None and not 1 <= rows <= MOST_ROWS:
+        raise InputError("rows", rows, f"1..{MOST_ROWS}", "plan")
+    most = MOST_ROWS if rows is None else rows
+    if not 0 <= events <= most:
+        raise InputError("events", events, f"0..{most}", "plan")
+    if layers < 0:
+        raise InputError("layers", layers, "at least 0", "plan")
     each = 1 - (1 - confidence) / widths
+    if each == 1:
+        expected = f"a smaller one: over {widths} widths, it rounds to 1"
+        raise InputError("confidence", confidence, expected, "plan")
     counts = sorted({*_SHOWN_EVENTS, events})
     table: tuple[tuple[int, float], ...]
     if rate is not None:
@@ -104,6 +121,6 @@ def plan_rows(
         layers,
         given,
         table,
-        allowed_events(total, certified, each),
+        allowed_events(total, certified, each) if certified < 1 else total,
         layers_rate(certified, layers),
     )

@@ -6,12 +6,21 @@ import tomllib
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import ErrorDetails
 
 from ..banks.errors import InputError
 from ..banks.geometry import TieContract
 
 Probability = Annotated[float, Field(gt=0.0, lt=1.0)]
+# A distance in FP32 ULP: the whole line of FP32 values is twice as long.
+Steps = Annotated[int, Field(ge=0, le=2**31)]
+
+
+def _shown(name: str) -> str:
+    if not name.strip() or not name.isprintable():
+        raise ValueError("printable text")
+    return name
 
 
 class Policy(BaseModel):
@@ -20,17 +29,19 @@ class Policy(BaseModel):
     A policy file is TOML with these names as keys; an unknown key is refused.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
 
-    name: str = "default"
+    name: Annotated[str, AfterValidator(_shown)] = "default"
     """Shown in the record beside the figures it produced."""
-    window_ulp: int = Field(default=2, ge=0)
+    window_ulp: Steps = 2
     """Widest gap of a near tie, in FP32 ULP of the reference's biased scores."""
-    set_rate: Probability = 5e-5
+    set_rate: Annotated[Probability, Field(ge=1e-12)] = 5e-5
     """Largest rate of rows whose selected set differs."""
     confidence: Probability = 0.95
     """Confidence of the one-sided bound that must lie under ``set_rate``."""
-    weight_budget_ulp: int = Field(default=8, ge=0)
+    weight_budget_ulp: Steps = 8
     """Largest difference of one expert's weight, in FP32 ULP, on rows with equal sets."""
     tie_contract: TieContract = "unspecified"
     """``lower_id``: an exact tie must go to the lower id, so every exact-tie swap fails."""
@@ -55,11 +66,19 @@ def load_policy(path: str | Path | None) -> Policy:
         data = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError("policy", where, "a readable file", error.strerror or "open") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    # TOML and UTF-8 errors are ValueErrors, and so is a number of too many digits.
+    except (ValueError, RecursionError) as error:
         raise InputError("policy", where, "a TOML file", str(error)) from error
     try:
         return Policy.model_validate(data)
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"])
-        raise InputError(field, first.get("input"), first["msg"].lower(), where) from error
+        raise InputError(field, first.get("input"), _expected(first), where) from error
+
+
+def _expected(error: ErrorDetails) -> str:
+    if error["type"] == "extra_forbidden":
+        return f"a known key: {', '.join(Policy.model_fields)}"
+    message = error["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
+    return message[:1].lower() + message[1:]

@@ -10,7 +10,7 @@ from ..banks.bank import Bank
 from ..banks.errors import InputError
 from ..banks.open import expand_banks
 from ..kernels.contract import Path, check_width
-from ..kernels.registry import make_path
+from ..kernels.registry import check_path, make_path
 from .bank_run import BankOutcome, BankRun, Pairing
 from .certificates import swaps_table
 from .environment import environment
@@ -22,6 +22,8 @@ from .summary import closeness, pooled_tally, summarise, triangle
 from .value_table import values_table
 from .verdict import Verdict, judge
 
+MAX_BANK_ROWS = 10**9
+"""An audit of more rows would run for days; it is likelier a slip of the keyboard."""
 DEFAULT_WIDTHS = (9, 10, 12, 16, 20)
 DEFAULT_BANKS = ("k3-mini", "resample:bank=k3-mini,rows=180k")
 """The recorded rows, and enough resampled ones to bound a set rate of 5e-5 over five widths."""
@@ -66,8 +68,10 @@ def run_audit(
         raise InputError("device", device, "cpu or cuda", "run_audit")
     opened = _open(DEFAULT_BANKS if banks is None else banks, ranks)
     pairing = Pairing(
-        baseline if isinstance(baseline, Path) else make_path(baseline),
-        candidate if isinstance(candidate, Path) else make_path(candidate),
+        check_path(baseline, "baseline") if not isinstance(baseline, str) else make_path(baseline),
+        check_path(candidate, "candidate")
+        if not isinstance(candidate, str)
+        else make_path(candidate),
         _checked_widths(rows),
         ranks,
         policy or Policy(),
@@ -91,8 +95,17 @@ def _open(banks: str | Bank | Sequence[str | Bank], ranks: int) -> list[Bank]:
     opened: list[Bank] = []
     for item in given:
         opened += [item] if isinstance(item, Bank) else expand_banks([item])
+    for what in ("name", "digest"):
+        seen: set[str] = set()
+        for bank in opened:
+            value = getattr(bank, what)
+            if value in seen:
+                raise InputError(f"bank {what}", value, "of one bank only", bank.name)
+            seen.add(value)
     for bank in opened:
         bank.geometry.check_ranks(ranks)
+        if bank.rows >= MAX_BANK_ROWS:
+            raise InputError("rows", bank.rows, f"below {MAX_BANK_ROWS:,}", bank.name)
         if bank.ranks is not None and bank.ranks != ranks:
             raise InputError("ranks", ranks, f"{bank.ranks}, as recorded", bank.name)
     return opened
@@ -193,6 +206,7 @@ def _record(
         "findings": [asdict(finding) for finding in observed.findings],
         "coverage": [asdict(item) for item in observed.coverage],
         "limitations": list(observed.limitations),
+        "not_compared": [asdict(item) for item in observed.not_compared],
         "banks": [
             _bank_record(bank, outcome) for bank, outcome in zip(banks, outcomes, strict=True)
         ],

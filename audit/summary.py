@@ -28,16 +28,23 @@ def summarise(
     alpha / widths (Holm, Scand. J. Statistics 6, 1979).
     """
     tallies = {width: pooled_tally(outcomes, width) for width in widths}
-    p_values = [at_most_p_value(t.events, t.units, policy.set_rate) for t in tallies.values()]
+    samples = {width: rate_tally(outcomes, width) for width in widths}
+    p_values = [at_most_p_value(t.events, t.units, policy.set_rate) for t in samples.values()]
     certified = holm(p_values, 1 - policy.confidence) if p_values else []
     summaries = [
-        _width_summary(width, tally, bool(held), outcomes, policy)
+        _width_summary(width, tally, samples[width], bool(held), outcomes, policy)
         for (width, tally), held in zip(tallies.items(), certified, strict=True)
         if tally.rows
     ]
     coverage = [item for outcome in outcomes for item in outcome.coverage]
     findings = [finding for outcome in outcomes for finding in outcome.findings]
-    return Observed(summaries, findings, coverage, _schedule(outcomes), tuple(limitations))
+    missing = sorted(
+        {item for outcome in outcomes for item in outcome.not_compared},
+        key=lambda item: (item.tensor, item.path),
+    )
+    return Observed(
+        summaries, findings, coverage, _schedule(outcomes), tuple(limitations), tuple(missing)
+    )
 
 
 def pooled_tally(outcomes: Sequence[BankOutcome], width: int) -> Tally:
@@ -47,6 +54,19 @@ def pooled_tally(outcomes: Sequence[BankOutcome], width: int) -> Tally:
         if width in outcome.tallies:
             total.merge(outcome.tallies[width])
     return total
+
+
+def rate_tally(outcomes: Sequence[BankOutcome], width: int) -> Tally:
+    """Return the counts that bound the set rate of one width.
+
+    Rows that start at the select stage share the paths' logits: they can only show differences of
+    the select. Where the paths' own logits differ, or were not compared, only rows that ran all
+    stages are samples of what differs.
+    """
+    full = [o for o in outcomes if o.full_chain and width in o.tallies]
+    if all(o.bits_equal.get(width, {}).get("logits", False) for o in full):
+        return pooled_tally(outcomes, width)
+    return pooled_tally(full, width)
 
 
 def triangle(outcomes: Sequence[BankOutcome], width: int) -> dict[str, dict[str, Any]]:
@@ -90,9 +110,14 @@ def _pooled_pair(
 
 
 def _width_summary(
-    width: int, tally: Tally, certified: bool, outcomes: Sequence[BankOutcome], policy: Policy
+    width: int,
+    tally: Tally,
+    sample: Tally,
+    certified: bool,
+    outcomes: Sequence[BankOutcome],
+    policy: Policy,
 ) -> WidthSummary:
-    differing, units = tally.events, tally.units
+    differing, units = sample.events, sample.units
     latent = triangle(outcomes, width).get("latent", {})
     return WidthSummary(
         width=width,
@@ -128,4 +153,4 @@ def _schedule(outcomes: Sequence[BankOutcome]) -> ScheduleFit | None:
     if not fits:
         return None
     order = {False: 0, None: 1, True: 2}
-    return min(fits, key=lambda fit: (order[fit.fits], -fit.distance))
+    return min(fits, key=lambda fit: (order[fit.fits], -(fit.distance or 0.0)))

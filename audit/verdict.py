@@ -82,7 +82,16 @@ def judge(observed: Observed, policy: Policy) -> Verdict:
     """Return the verdict that the policy gives to the observed."""
     reasons = tuple(
         reason
-        for rule in (_coverage, _contracts, _findings, _sets, _weights, _rates, _limitations)
+        for rule in (
+            _coverage,
+            _not_compared,
+            _contracts,
+            _findings,
+            _sets,
+            _weights,
+            _rates,
+            _limitations,
+        )
         for reason in rule(observed, policy)
     )
     order = list(State)
@@ -90,7 +99,8 @@ def judge(observed: Observed, policy: Policy) -> Verdict:
     failing = {r.code for r in reasons if r.state is State.FAIL}
     provisional, tag = _numerics_class(observed, failing)
     certified = bool(observed.widths) and all(w.certified for w in observed.widths)
-    covered = certified and all(c.ran for c in observed.coverage)
+    ran = all(c.ran for c in observed.coverage) and not observed.not_compared
+    covered = certified and ran
     final = provisional
     if provisional is not NumericsClass.BEHAVIOURAL and not covered:
         final = NumericsClass.UNKNOWN
@@ -125,14 +135,21 @@ def _findings(observed: Observed, policy: Policy) -> Iterator[Reason]:
         yield Reason(state, finding.name, f"{finding.name}: {where}: {finding.text}")
     fit = observed.schedule
     if fit is not None and fit.fits is False:
+        off = "no number" if fit.distance is None else f"{fit.distance:.2%} off"
         text = (
-            f"latent errors do not fit the declared {fit.declared}: nearest is {fit.nearest}, "
-            f"the declared one is {fit.distance:.1%} off"
+            f"latent errors do not fit the declared {fit.declared} ({off}); "
+            f"nearest is {fit.nearest}"
         )
         yield Reason(State.FAIL, "schedule_mismatch", text)
     if fit is not None and fit.fits is None and _latent_differs(observed):
         text = f"latent values differ and no schedule can explain it: {fit.declared}"
         yield Reason(State.INCONCLUSIVE, "no_schedule", text)
+
+
+def _not_compared(observed: Observed, policy: Policy) -> Iterator[Reason]:
+    for missing in observed.not_compared:
+        text = f"{missing.tensor} was not compared: {missing.path} shows none"
+        yield Reason(State.INCONCLUSIVE, "not_compared", text)
 
 
 def _latent_differs(observed: Observed) -> bool:
@@ -186,7 +203,10 @@ def _rates(observed: Observed, policy: Policy) -> Iterator[Reason]:
         if summary.certified or not summary.rows:
             continue
         if not summary.units:
-            text = f"no row at width {summary.width} is an independent sample: no rate is bounded"
+            text = (
+                f"no valid row at width {summary.width} is an independent sample of what differs: "
+                "no rate is bounded"
+            )
             yield Reason(State.INCONCLUSIVE, "set_rate", text)
             continue
         seen = f"{summary.differing_units:,} of {summary.units:,} units differ"

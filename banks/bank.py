@@ -96,6 +96,9 @@ class Bank(ABC):
         self, header: Header, weights: Mapping[str, Array] | Callable[[], Mapping[str, Array]]
     ) -> None:
         self.header: Final = header
+        self.spec: str = header.name
+        """What opens this bank again: a shipped name, the directory or URL as it was given, or a
+        generator's canonical spec; for other weights (``with_weights``), that of the rows."""
         self._weights = weights
 
     @property
@@ -223,6 +226,7 @@ class _Reweighted(Bank):
         name = f"{base.name}+{'+'.join(sorted(tensors))}"
         header = replace(base.header, name=name, digest=digest.hexdigest())
         super().__init__(header, {**base.weights, **tensors})
+        self.spec = base.spec
         self._base = base
 
     def _read(self, start: int, stop: int) -> RowBlock:

@@ -3,6 +3,18 @@
 from __future__ import annotations
 
 
+def printable(text: str) -> str:
+    r"""Return text on one line: what a terminal would not show as itself becomes an escape.
+
+    Example:
+        >>> printable("a\nb")
+        'a\\nb'
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
 class InputError(ValueError):
     """Bad input, told in one line: ``what=got, but should be expected [where]``.
 
@@ -12,7 +24,7 @@ class InputError(ValueError):
     """
 
     def __init__(self, what: str, got: object, expected: object, where: str) -> None:
-        super().__init__(f"{what}={got}, but should be {expected} [{where}]")
+        super().__init__(printable(f"{what}={got}, but should be {expected} [{where}]"))
         self.what = what
         self.got = got
         self.expected = expected

@@ -20,12 +20,13 @@ import numpy.typing as npt
 from .bank import NO_UNIT, Array, Bank, Header, RowBlock, Stage
 from .errors import InputError
 from .geometry import PRESETS, Geometry, ScoringRule, TieContract
-from .spec import Generator, Option, Spec, at_least, choice, positive, real
+from .spec import Generator, Option, Spec, at_least, between, choice, positive, real, row_count
 
 BLOCK: Final = 256
 _VERSION: Final = 1
 _BF16: Final = np.dtype(ml_dtypes.bfloat16)
 _STREAMS: Final = {"rows": 0, "router_weight": 1, "latent_down_weight": 2, "correction_bias": 3}
+_MOST_SIZE: Final = 9_999_999
 _SIZES: Final = re.compile(r"(\d{1,7})x(\d{1,7})x(\d{1,7})x(\d{1,7})")
 
 F32 = npt.NDArray[np.float32]
@@ -45,7 +46,7 @@ def geometry_name(text: str) -> str:
 
 
 def _size(least: int) -> Callable[[str], int | None]:
-    return lambda text: None if text == "preset" else at_least(least)(text)
+    return lambda text: None if text == "preset" else between(least, _MOST_SIZE)(text)
 
 
 COMMON: Final = (
@@ -54,7 +55,7 @@ COMMON: Final = (
     Option("latent", "preset", _size(0), "latent size instead of the geometry's"),
     Option("experts", "preset", _size(1), "experts instead of the geometry's"),
     Option("top_k", "preset", _size(1), "experts per row instead of the geometry's"),
-    Option("rows", "960", at_least(1), "rows"),
+    Option("rows", "960", row_count, "rows"),
     Option("seed", "0", at_least(0), "seed"),
     Option("tie_contract", "unspecified", choice("unspecified", "lower_id"), "rule for ties"),
 )
@@ -118,7 +119,7 @@ class GeneratedBank(Bank):
             },
         )
         super().__init__(header, lambda: weights(geometry))
-        self.spec = spec
+        self.parsed = spec
         self._last: tuple[int, dict[str, Array]] = (-1, {})
 
     @abstractmethod
@@ -170,7 +171,7 @@ class Rows(GeneratedBank):
         self._make = make
 
     def _block(self, block: int) -> dict[str, Array]:
-        return self._make(self.spec, self.geometry, self.weights["correction_bias"], block)
+        return self._make(self.parsed, self.geometry, self.weights["correction_bias"], block)
 
 
 def normal(rng: np.random.Generator, shape: tuple[int, ...], std: float, mean: float = 0.0) -> F32:
@@ -190,12 +191,12 @@ class _Gaussian(GeneratedBank):
         super().__init__(spec, spec.values["stage"], GAUSSIAN.summary, self._make_weights)
 
     def _make_weights(self, geometry: Geometry) -> dict[str, Array]:
-        seed = self.spec.values["seed"]
-        bias = normal_bias(self.spec, geometry)
-        if self.spec.values["stage"] == "logits":
+        seed = self.parsed.values["seed"]
+        bias = normal_bias(self.parsed, geometry)
+        if self.parsed.values["stage"] == "logits":
             return {"correction_bias": bias}
         sizes = {
-            "router_weight": (geometry.experts, self.spec.values["std"]),
+            "router_weight": (geometry.experts, self.parsed.values["std"]),
             "latent_down_weight": (geometry.latent, 1.0),
         }
         weights: dict[str, Any] = {"correction_bias": bias}
@@ -206,10 +207,10 @@ class _Gaussian(GeneratedBank):
         return weights
 
     def _block(self, block: int) -> dict[str, Array]:
-        rng = random(self.spec.values["seed"], "rows", block)
+        rng = random(self.parsed.values["seed"], "rows", block)
         if self.stage == "logits":
             shape = (BLOCK, self.geometry.experts)
-            return {"logits": normal(rng, shape, self.spec.values["std"])}
+            return {"logits": normal(rng, shape, self.parsed.values["std"])}
         return {"hidden": normal(rng, (BLOCK, self.geometry.hidden), 1.0).astype(_BF16)}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
@@ -81,6 +82,12 @@ class ScoringRule:
         if self.function not in get_args(ScoreFunction):
             names = ", ".join(get_args(ScoreFunction))
             raise InputError("scoring.function", self.function, f"one of {names}", "scoring rule")
+        # Written so that NaN fails too.
+        if not 0 < self.scale < math.inf:
+            raise InputError("scoring.scale", self.scale, "finite and above 0", "scoring rule")
+        if not 0 <= self.epsilon < math.inf:
+            expected = "finite and at least 0"
+            raise InputError("scoring.epsilon", self.epsilon, expected, "scoring rule")
 
 
 # Kimi K3 (published config): 7168 / 3584 latent / 896 experts, top 16, scale 1.

@@ -49,6 +49,7 @@ def verify_bank(spec: str, progress: Progress | None = None) -> Bank:
     """
     if spec in SHIPPED_BANKS:
         bank: Bank = open_directory(shipped_directory(spec), verify=True)
+        bank.spec = spec
     else:
         bank = open_bank(spec)
         if isinstance(bank, StoredBank):

@@ -28,13 +28,31 @@ def shipped_directory(name: str) -> Path:
     return Path(str(files("neartie.banks").joinpath("data", *name.split("/"))))
 
 
-def open_bank(spec: str) -> Bank:
+def _text(spec: str | Path) -> str:
+    """A spec as text; a path object never names a shipped bank or a generator."""
+    if isinstance(spec, Path):
+        text = str(spec)
+        return f"./{text}" if text in SHIPPED or text in SHIPPED_BANKS else text
+    if not spec:
+        raise InputError("bank", repr(spec), "a directory, a URL, a bank or a generator", "bank")
+    return spec
+
+
+def _is_directory(spec: str) -> bool:
+    try:
+        return Path(spec).is_dir()
+    # A generator's spec may be longer than a file's name can be.
+    except (OSError, ValueError):
+        return False
+
+
+def open_bank(spec: str | Path) -> Bank:
     """Return the bank that ``spec`` names.
 
     Args:
         spec: a shipped name (``k3-mini/layer3``), a directory, a URL, or a generator
             (``gaussian:geometry=k3,rows=960,seed=0``). A shipped name wins over a directory of
-            the same name: write ``./k3-mini/layer3`` for that.
+            the same name: write ``./k3-mini/layer3`` for that, or give a ``pathlib.Path``.
 
     Raises:
         BankError: nothing of the kind, or a damaged bank.
@@ -44,11 +62,14 @@ def open_bank(spec: str) -> Bank:
         >>> open_bank("k3-mini/tie-witness").rows
         20
     """
+    spec = _text(spec)
     if spec in SHIPPED_BANKS:
-        return open_directory(shipped_directory(spec))
+        bank = open_directory(shipped_directory(spec))
+        bank.spec = spec
+        return bank
     if spec in SHIPPED:
         raise InputError("bank", spec, f"one bank, such as {SHIPPED[spec][0]}", "bank")
-    if is_url(spec) or Path(spec).is_dir():
+    if is_url(spec) or _is_directory(spec):
         return open_directory(spec)
     name, separator, _ = spec.partition(":")
     if separator or name in GENERATORS:
@@ -75,7 +96,7 @@ GENERATORS: Final[dict[str, Generator]] = {
 """Generators by name."""
 
 
-def expand_banks(specs: Sequence[str]) -> list[Bank]:
+def expand_banks(specs: Sequence[str | Path]) -> list[Bank]:
     """Return the banks of several specs, each of which may stand for more than one.
 
     A shipped group is its banks; a directory without ``bank.json`` is each bank directly in it, in
@@ -85,16 +106,15 @@ def expand_banks(specs: Sequence[str]) -> list[Bank]:
         BankError: as ``open_bank``, or a directory with no bank in it.
         InputError: as ``open_bank``, or fewer rows than banks to split them over.
     """
-    return [bank for spec in specs for bank in _expand(spec)]
+    return [bank for spec in specs for bank in _expand(_text(spec))]
 
 
 def _expand(spec: str) -> list[Bank]:
     if spec in SHIPPED:
         return [open_bank(name) for name in SHIPPED[spec]]
-    directory = Path(spec)
-    if spec not in SHIPPED_BANKS and not is_url(spec) and directory.is_dir():
-        if not (directory / HEADER_FILE).is_file():
-            return _in_directory(directory)
+    if spec not in SHIPPED_BANKS and not is_url(spec) and _is_directory(spec):
+        if not (Path(spec) / HEADER_FILE).is_file():
+            return _in_directory(spec)
     elif spec.partition(":")[0] == "resample":
         return _resampled(spec)
     return [open_bank(spec)]
@@ -105,7 +125,8 @@ def _natural(path: Path) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
 
 
-def _in_directory(directory: Path) -> list[Bank]:
+def _in_directory(spec: str) -> list[Bank]:
+    directory = Path(spec)
     # A name with a leading dot is a bank being written, or the remains of one.
     found = [
         path
@@ -114,7 +135,9 @@ def _in_directory(directory: Path) -> list[Bank]:
     ]
     if not found:
         raise BankError("file", "nothing", "present", str(directory / HEADER_FILE))
-    return [open_directory(path) for path in sorted(found, key=_natural)]
+    # By text: a path object would drop the ./ that tells a directory from a shipped name.
+    names = [path.name for path in sorted(found, key=_natural)]
+    return [open_directory(f"{spec.rstrip('/')}/{name}") for name in names]
 
 
 def _resampled(spec: str) -> list[Bank]:

@@ -12,7 +12,7 @@ from .bank import Array, Bank
 from .errors import InputError
 from .generate import BLOCK, COMMON, F32, STD, Rows, check_no_groups, geometry_of, normal, random
 from .geometry import Geometry
-from .spec import Generator, Option, Spec, at_least, real
+from .spec import Generator, Option, Spec, at_least, between, real
 
 I64 = npt.NDArray[np.int64]
 F64 = npt.NDArray[np.float64]
@@ -20,6 +20,8 @@ F64 = npt.NDArray[np.float64]
 # FP32 steps searched on each side of the logit that should give a key.
 _REACH: Final = 96
 _ATTEMPTS: Final = 8
+# Keys of one sign lie within so many FP32 steps.
+_MOST_GAP: Final = 1 << 31
 
 
 def sigmoid32(logits: npt.NDArray[np.floating]) -> F32:
@@ -164,14 +166,19 @@ def _is_planted(
     return planted
 
 
-def _place(spec: Spec) -> Place:
+def _slot(spec: Spec, geometry: Geometry) -> int:
+    given: int | None = spec.values["slot"]
+    return geometry.top_k if given is None else given
+
+
+def _place(spec: Spec, geometry: Geometry) -> Place:
     values = spec.values
     at, bias = values["at"], values["bias"]
     if at is None and bias <= -0.25:
         # Small scores and negative keys: there the key's grid is the coarser one, so every gap
         # exists; a small positive difference of large numbers has only some.
         at = bias + min(-bias / 3, 0.25)
-    return Place(values["slot"], at, values["at"] is not None, values["shards"])
+    return Place(_slot(spec, geometry), at, values["at"] is not None, values["shards"])
 
 
 def _block(spec: Spec, geometry: Geometry, bias: F32, block: int) -> dict[str, Array]:
@@ -183,7 +190,7 @@ def _block(spec: Spec, geometry: Geometry, bias: F32, block: int) -> dict[str, A
     missing = np.arange(BLOCK)
     for _ in range(_ATTEMPTS):
         drawn = normal(rng, result.shape, values["std"])
-        made = plant(drawn[missing], bias, gap[missing], _place(spec))
+        made = plant(drawn[missing], bias, gap[missing], _place(spec, geometry))
         result[missing] = made
         missing = missing[np.isnan(made[:, 0])]
         if not len(missing):
@@ -193,17 +200,20 @@ def _block(spec: Spec, geometry: Geometry, bias: F32, block: int) -> dict[str, A
 
 def _gaps(text: str) -> tuple[int, ...]:
     try:
-        return tuple(at_least(0)(part) for part in text.split("+"))
+        return tuple(between(0, _MOST_GAP)(part) for part in text.split("+"))
     except ValueError:
-        raise ValueError("ULP counts of at least 0 such as 1 or 0+1+2+3") from None
+        expected = f"ULP counts of at least 0 such as 1 or 0+1+2+3, up to {_MOST_GAP}"
+        raise ValueError(expected) from None
 
 
 def _build(spec: Spec) -> Bank:
     geometry, _ = geometry_of(spec)
     check_no_groups(geometry, spec.text)
     values = spec.values
-    if values["slot"] >= geometry.experts:
-        raise InputError("slot", values["slot"], f"1..{geometry.experts - 1}", spec.text)
+    slot, most = _slot(spec, geometry), min(geometry.top_k, geometry.experts - 1)
+    if slot > most:
+        expected = f"1..{most}, inside the top_k" if most else "one of 2 experts or more"
+        raise InputError("slot", slot, expected, spec.text)
     if geometry.experts % values["shards"]:
         expected = f"a divisor of {geometry.experts} experts"
         raise InputError("shards", values["shards"], expected, spec.text)
@@ -224,7 +234,8 @@ NEAR_TIE: Final = Generator(
     (
         *COMMON,
         Option("gap", "1", _gaps, "FP32 ULP, or a cycle of them such as 0+1+2+3"),
-        Option("slot", "16", at_least(1), "slot of the higher one; top_k is the boundary"),
+        Option("slot", "top_k", lambda text: None if text == "top_k" else at_least(1)(text),
+               "slot of the higher one; top_k, the last, is the boundary"),
         Option("bias", "0", real, "bias of every expert; negative ones give negative keys"),
         Option("at", "none", lambda text: None if text == "none" else real(text),
                "biased score between the two; a power of two puts them across a binade"),

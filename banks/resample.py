@@ -15,7 +15,7 @@ from .bank import Array, Bank, Header, RowBlock
 from .errors import InputError
 from .exact_product import PreparedWeight, exact_product
 from .generate import BLOCK, random, row_keys, spec_digest
-from .spec import Generator, Option, Spec, at_least, choice
+from .spec import Generator, Option, Spec, at_least, choice, row_count
 
 _BF16: Final = np.dtype(ml_dtypes.bfloat16)
 # Rows whose logits are made together; bounds the memory, changes no bit.
@@ -185,7 +185,7 @@ def generator(resolve: Callable[[str], Bank]) -> Generator:
         "mixtures of a recorded bank's hidden rows with its own router and bias",
         (
             Option("bank", "k3-mini", str, "bank at stage hidden; a group is one bank each"),
-            Option("rows", "10k", at_least(1), "rows"),
+            Option("rows", "10k", row_count, "rows"),
             Option("seed", "0", at_least(0), "seed"),
             Option("stage", "logits", choice("logits", "hidden"), "where the rows start"),
         ),

@@ -12,6 +12,10 @@ from .bank import Bank
 from .errors import InputError
 
 _SCALES: Final = {"": 1, "k": 1_000, "M": 1_000_000, "G": 1_000_000_000}
+
+MOST_ROWS: Final = 10**12
+"""Rows of a generator at most."""
+
 _INTEGER: Final = re.compile(r"(-?\d{1,18}(?:\.\d{1,9})?)([kMG]?)")
 
 
@@ -65,6 +69,22 @@ def at_least(least: int) -> Callable[[str], int]:
         return value
 
     return parse
+
+
+def between(least: int, most: int) -> Callable[[str], int]:
+    """Return a parser of whole numbers in ``least``..``most``."""
+
+    def parse(text: str) -> int:
+        value = at_least(least)(text)
+        if value > most:
+            raise ValueError(f"at most {most:,}")
+        return value
+
+    return parse
+
+
+row_count: Final = between(1, MOST_ROWS)
+"""Parser of a generator's number of rows."""
 
 
 def real(text: str) -> float:

@@ -73,7 +73,9 @@ def open_directory(path: str | Path, verify: bool | None = None) -> StoredBank:
         recorded_widths={name: entry.width for name, entry in model.recorded.items()},
         provenance=model.provenance.model_dump(exclude_unset=True),
     )
-    return StoredBank(header, model, _open_tables(files, model))
+    bank = StoredBank(header, model, _open_tables(files, model))
+    bank.spec = str(path)
+    return bank
 
 
 def _check_sizes(files: Files, model: BankModel) -> None:
@@ -126,7 +128,7 @@ def _open_tables(files: Files, model: BankModel) -> _Tables:
         _check_rank_keys(rows, ranks, model, files.where(RANKS_FILE))
     for name in FINITE_WEIGHTS:
         if name in model.tensors:
-            _check_finite(weights.column(name, 0, 1)[0], name, files.where(WEIGHTS_FILE))
+            check_finite(weights.column(name, 0, 1)[0], name, files.where(WEIGHTS_FILE))
     return _Tables(rows, weights, ranks)
 
 
@@ -157,7 +159,12 @@ def _check_rank_keys(rows: Table, ranks: Table, model: BankModel, where: str) ->
             raise BankError(f"{name}[record {record}]", got[record], expected[record], where)
 
 
-def _check_finite(weight: Array, name: str, where: str) -> None:
+def check_finite(weight: Array, name: str, where: str) -> None:
+    """Refuse a tensor [row, ...] with a NaN or infinity in it.
+
+    Raises:
+        BankError: names the first such row.
+    """
     # A row at a time: no FP32 copy of a large weight.
     for index, line in enumerate(weight):
         if not np.isfinite(line.astype(np.float32)).all():

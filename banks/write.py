@@ -19,7 +19,7 @@ from .arrow_tables import dtype_name, key_field, tensor_field, to_batch
 from .bank import KEYS, Array, Header, RowBlock
 from .errors import BankError
 from .schema import HEADER_FILE, RANKS_FILE, ROWS_FILE, SCHEMA_VERSION, WEIGHTS_FILE, parse_header
-from .store import BLOCK_TENSORS
+from .store import BLOCK_TENSORS, open_directory
 
 BATCH_ROWS: Final = 4096
 _RANKED: Final = {
@@ -221,6 +221,7 @@ class BankWriter:
         parse_header(text, str(self._target / HEADER_FILE))
         # Last: a directory without bank.json is no bank.
         _write_synced(self._partial / HEADER_FILE, text)
+        self._check_readable()
         _sync(self._partial)
         self._check_target()
         try:
@@ -231,6 +232,14 @@ class BankWriter:
             ) from None
         _sync(self._target.absolute().parent)
         return hashlib.sha256(text).hexdigest()
+
+    def _check_readable(self) -> None:
+        """Refuse what the reader would refuse, before it has the bank's name."""
+        try:
+            open_directory(self._partial, verify=False)
+        except BankError as error:
+            where = error.where.replace(str(self._partial), str(self._target))
+            raise BankError(error.what, error.got, error.expected, where) from None
 
 
 def _columns(block: RowBlock) -> dict[str, Array]:

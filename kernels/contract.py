@@ -110,7 +110,8 @@ class Routed:
 class Declared:
     """The arithmetic that a path says it does, word by word as in the design's tables.
 
-    ``row_independent``: a row's outputs do not depend on the width or on the other rows.
+    ``row_independent``: a row's outputs do not depend on the width or on the other rows;
+    ``select_row_independent``: nor does the select (a path may change its select with the width).
     ``ranks_agree``: every rank ends with the same bits.
     ``latent_schedule``: the name in ``reduce.SCHEDULES`` of what brings the latent together (with
     islands: ``two_level:4``), ``gather`` for a copy of full sums, None where nothing is declared.
@@ -124,6 +125,7 @@ class Declared:
     normalise: str
     slot_order: str
     row_independent: bool = True
+    select_row_independent: bool = True
     ranks_agree: bool = True
     machine_dependent: bool = False
     latent_schedule: str | None = None

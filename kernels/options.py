@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ..banks.errors import InputError
+
+_WHOLE: Final = re.compile(r"[0-9]{1,9}")
 
 
 class Option(NamedTuple):
@@ -55,8 +58,10 @@ def resolve(name: str, options: Mapping[str, str], table: Mapping[str, Option]) 
             raise InputError("option", key, f"one of {', '.join(table)}", f"path {name}")
         option = table[key]
         if option.lowest is not None:
-            if not (value.isascii() and value.isdigit() and int(value) >= option.lowest):
+            if not (_WHOLE.fullmatch(value) and int(value) >= option.lowest):
                 expected = f"a whole number, at least {option.lowest}"
+                if value.isdigit() and len(value) > 9:
+                    expected += ", of at most 9 digits"
                 raise InputError(key, value, expected, f"path {name}")
         elif option.choices is not None and value not in option.choices:
             raise InputError(key, value, f"one of {', '.join(option.choices)}", f"path {name}")

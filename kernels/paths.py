@@ -100,7 +100,7 @@ class FrontPath:
             latent_schedule = "gather"
             split = "latent N-split, one rounding to BF16"
             exchange = f"paired gather, a copy; row_blocks={self._options['row_blocks']}"
-            independent, agree = self._options["select"] != "auto", True
+            independent, agree = True, True
         return Declared(
             project=f"{split}; logits N-split, FP32; {product}; {self._options['router_weight']}",
             exchange=exchange,
@@ -110,6 +110,7 @@ class FrontPath:
             normalise=self._words(SelectArithmetic.normalise_words),
             slot_order=self._words(lambda rule: rule.slot_order),
             row_independent=independent and exact,
+            select_row_independent=self._options["select"] != "auto",
             ranks_agree=agree,
             machine_dependent=not exact,
             latent_schedule=latent_schedule,

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final, NamedTuple
 
-from ..banks.errors import InputError
-from .contract import Declared, Path
+from ..banks.errors import InputError, printable
+from .contract import OUTPUTS, Declared, Path
 from .options import Option, parse_spec
 from .paths import GENERAL_OPTIONS, ROUTE_OPTIONS, general, route
 from .recorded import RECORDED_OPTIONS, recorded
+from .reduce import SCHEDULES
 
 Factory = Callable[[Mapping[str, str]], Path]
 
 ENTRY_POINT_GROUP: Final = "neartie.paths"
+
+_ATTRIBUTES: Final = ("name", "declared", "batches_launches", "outputs")
+_METHODS: Final = ("unavailable", "check", "run")
+_ISLANDS: Final = re.compile(r"two_level:0*[1-9][0-9]{0,8}")
 
 
 class _Entry(NamedTuple):
@@ -57,13 +63,29 @@ def register(name: str, factory: Factory) -> None:
     docstring's first line is the summary.
 
     Raises:
-        InputError: a name that is taken, or one that a path spec cannot hold.
+        InputError: a name that is taken, or one that a path spec cannot hold, or no factory.
     """
-    if not name or any(character in name for character in ":,= "):
+    given: Any = name
+    if (
+        not isinstance(given, str)
+        or not name
+        or not name.isprintable()
+        or any(character in name for character in ":,= ")
+    ):
         raise InputError("path name", repr(name), "without ':', ',', '=' and spaces", "register")
+    if not callable(factory):
+        raise InputError("factory", repr(factory), "callable: options -> path", f"register {name}")
     if name in _entries:
         raise InputError("path name", name, "a new name", f"register ({_entries[name].origin})")
-    _entries[name] = _Entry(factory, "registered", getattr(factory, "options", {}))
+    _entries[name] = _Entry(factory, "registered", _options(factory))
+
+
+def _options(factory: object) -> Mapping[str, Option]:
+    """What a factory tells of its options; what is no ``Option`` is left out of listings."""
+    told = getattr(factory, "options", {})
+    if not isinstance(told, Mapping):
+        return {}
+    return {str(name): option for name, option in told.items() if isinstance(option, Option)}
 
 
 def _points() -> dict[str, EntryPoint]:
@@ -76,7 +98,7 @@ def path_names() -> list[str]:
 
 
 def _reason(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"
+    return printable(f"{type(error).__name__}: {error}")
 
 
 def _load(name: str, point: EntryPoint) -> _Entry:
@@ -88,18 +110,81 @@ def _load(name: str, point: EntryPoint) -> _Entry:
     try:
         factory: Any = point.load()
     # Whatever a third party's import raises must not take the other paths down.
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise InputError("path", name, "an entry point that loads", _reason(error)) from error
     distribution = point.dist.name if point.dist is not None else point.value
-    return _Entry(factory, distribution, getattr(factory, "options", {}))
+    return _Entry(factory, distribution, _options(factory))
+
+
+def check_path(path: object, where: str) -> Path:
+    """Return ``path`` where it is one: all that an audit reads of it before it runs is checked.
+
+    Args:
+        path: an object that may be a path.
+        where: what it is called in messages, such as ``candidate``.
+
+    Raises:
+        InputError: an attribute that is missing, cannot be read, or holds what it must not.
+    """
+    if isinstance(path, type):
+        expected = "an object with the Path protocol, not a class"
+        raise InputError("path", path.__name__, expected, where)
+    kind = type(path).__name__
+    found: dict[str, Any] = {}
+    for attribute in (*_ATTRIBUTES, *_METHODS):
+        try:
+            found[attribute] = getattr(path, attribute)
+        except AttributeError:
+            expected = f"an object with the Path protocol ({attribute} is missing)"
+            raise InputError("path", kind, expected, where) from None
+        # A property may run anything.
+        except (Exception, SystemExit) as error:
+            expected = f"an object whose {attribute} can be read"
+            raise InputError("path", kind, expected, f"{where}: {_reason(error)}") from error
+    for method in _METHODS:
+        if not callable(found[method]):
+            raise InputError(method, repr(found[method]), "a method", f"path {where}")
+    _check_attributes(found, where)
+    # The attributes are all there: that is the protocol.
+    checked: Any = path
+    return checked  # type: ignore[no-any-return]
+
+
+def _check_attributes(found: Mapping[str, Any], where: str) -> None:
+    name, declared, outputs = found["name"], found["declared"], found["outputs"]
+    if not isinstance(name, str) or not name.strip() or not name.isprintable():
+        expected = "a non-empty text of printable characters"
+        raise InputError("name", repr(name), expected, f"path {where}")
+    if not isinstance(declared, Declared):
+        expected = "an instance of neartie.kernels.contract.Declared"
+        raise InputError("declared", repr(declared), expected, f"path {name}")
+    if not isinstance(found["batches_launches"], bool):
+        got = repr(found["batches_launches"])
+        raise InputError("batches_launches", got, "True or False", f"path {name}")
+    if not isinstance(outputs, tuple | list | set | frozenset):
+        raise InputError("outputs", repr(outputs), "a tuple of names", f"path {name}")
+    for output in outputs:
+        if output not in OUTPUTS:
+            expected = f"some of {', '.join(OUTPUTS)}"
+            raise InputError("outputs", repr(output), expected, f"path {name}")
+    for output in ("ids", "weights"):
+        if output not in outputs:
+            raise InputError("outputs", repr(outputs), f"with {output!r} in it", f"path {name}")
+    schedule: Any = declared.latent_schedule
+    if schedule is not None and not (
+        isinstance(schedule, str)
+        and (schedule == "gather" or schedule in SCHEDULES or _ISLANDS.fullmatch(schedule))
+    ):
+        expected = f"None, gather or one of {', '.join(SCHEDULES)} (two_level also as two_level:4)"
+        raise InputError("declared.latent_schedule", repr(schedule), expected, f"path {name}")
 
 
 def make_path(spec: str) -> Path:
     """The path of a spec such as ``general:reduce=ring_bf16,select=hf``.
 
     Raises:
-        InputError: an unknown path, option or value (the message lists what exists), or an entry
-            point that does not load or does not return a path.
+        InputError: an unknown path, option or value (the message lists what exists), an entry
+            point that does not load, or a factory that raises or does not return a path.
 
     Example:
         >>> make_path("route:row_blocks=1,fused_rows=1").name
@@ -113,20 +198,27 @@ def make_path(spec: str) -> Path:
         entry = _load(name, points[name])
     else:
         raise InputError("path", name, f"one of {', '.join(path_names())}", "path name")
-    path: Any = entry.factory(options)
-    if not isinstance(path, Path):
-        raise InputError("path", type(path).__name__, "an object with the Path protocol", name)
-    return path
+    try:
+        path = entry.factory(options)
+    except InputError:
+        raise
+    # A third party's factory may raise anything; exit is no verdict either.
+    except (Exception, SystemExit) as error:
+        raise InputError("path", name, "a factory that makes a path", _reason(error)) from error
+    return check_path(path, name)
 
 
 def _info(name: str, entry: _Entry) -> PathInfo:
-    doc = (entry.factory.__doc__ or "").strip().splitlines()
-    summary = doc[0] if doc else ""
+    doc = str(entry.factory.__doc__ or "").strip().splitlines()
+    summary = printable(doc[0]) if doc else ""
+    unavailable: str | None
+    declared: Declared | None
     try:
-        path = entry.factory({})
-        unavailable, declared = path.unavailable(), path.declared
+        path = check_path(entry.factory({}), name)
+        reason, declared = path.unavailable(), path.declared
+        unavailable = None if reason is None else printable(str(reason))
     # A listing shows a broken path with its reason, and the others.
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         unavailable, declared = _reason(error), None
     return PathInfo(name, entry.origin, summary, entry.options, unavailable, declared)
 

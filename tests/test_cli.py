@@ -3,13 +3,17 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import typer
 
+from neartie.audit import cli
 from neartie.banks.manage import make_bank
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -117,7 +121,8 @@ def test_device_cuda_is_exit_3_with_a_reason(run: Run) -> None:
         (("audit", "nowhere"), "bank=nowhere, but should be a directory, a URL"),
         (
             ("audit", "--candidate", "rout"),
-            "path=rout, but should be one of general, recorded, route",
+            # Other packages may bring more.
+            "path=rout, but should be one of ",
         ),
         (("audit", "--candidate", "route:reduce=x"), "reduce"),
         (("audit", "--candidate", "general:reduce=x"), "reduce=x, but should be one of"),
@@ -131,6 +136,11 @@ def test_device_cuda_is_exit_3_with_a_reason(run: Run) -> None:
         (("plan",), "exactly one of them"),
         (("plan", "--rate", "2"), "rate=2"),
         (("plan", "--rows", "many"), "rows=many"),
+        (("plan", "--rows", "999999999999G"), "rows=999999999999000000000, but should be 1.."),
+        (("audit", ""), "bank='', but should be a directory, a URL, a bank or a generator"),
+        (("audit", "--out", ""), "out=., but should be a directory by its own name"),
+        (("audit", "--out", "x" * 300), "but should be a directory that can be written"),
+        (("bank", "info", "a\nb"), "bank=a\\nb, but should be"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_2(run: Run, words: tuple[str, ...], message: str) -> None:
@@ -183,6 +193,12 @@ def test_out_is_checked_before_anything_runs(run: Run, tmp_path: Path) -> None:
     assert (tmp_path / "full" / "kept").read_text() == "mine"
 
 
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs /proc")
+def test_out_where_nothing_can_be_made(run: Run) -> None:
+    refused(run("audit", "--out", "/proc/x"), "out=/proc/x, but should be a directory that can be")
+    refused(run("audit", "--out", "/proc/none/x"), "but should be a directory that can be written")
+
+
 def test_a_policy_file_moves_the_limits(run: Run, tmp_path: Path) -> None:
     (tmp_path / "strict.toml").write_text('name = "strict"\nweight_budget_ulp = 0\n')
     done = run("audit", "k3-mini/layer0", "--rows", "9", "--ranks", "1", "--policy", "strict.toml")
@@ -194,8 +210,8 @@ def test_a_policy_file_moves_the_limits(run: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("windw_ulp = 3", "windw_ulp=3, but should be extra inputs are not permitted"),
-        ("set_rate = 2", "set_rate=2, but should be"),
+        ("windw_ulp = 3", "windw_ulp=3, but should be a known key: name, window_ulp, set_rate"),
+        ("set_rate = 2", "set_rate=2, but should be less than 1 [policy.toml]"),
         ("set_rate = [", "a TOML file"),
     ],
 )
@@ -220,10 +236,110 @@ def test_explain_takes_the_tie_contract(run: Run) -> None:
     assert strict.returncode == 1
 
 
-def test_explain_of_no_json_is_refused(run: Run) -> None:
-    done = run("explain", "-", stdin="not json")
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "cases=, but should be JSON, a case or a list of cases [stdin]"),
+        ("not json", "content=not JSON"),
+        # Text from a pipe never opens a file.
+        ("cases.json", "content=not JSON"),
+        ('"cases.json"', "cases='cases.json', but should be a case or a list"),
+        ('[{"id": "a\\nb"}]', "[case a\\nb]"),
+    ],
+)
+def test_explain_of_no_cases_is_refused(run: Run, tmp_path: Path, text: str, message: str) -> None:
+    shutil.copy(CASES, tmp_path / "cases.json")
+    refused(run("explain", "-", stdin=text), message)
+    assert run("explain", "cases.json").returncode == 1
+
+
+def test_explain_of_bytes_is_refused(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "neartie", "explain", "-"],
+        input=b"[\xff]",
+        capture_output=True,
+        cwd=tmp_path,
+        check=False,
+    )
     assert done.returncode == 2
-    assert "Traceback" not in done.stderr
+    expected = b"neartie: content=bytes that are not UTF-8, but should be JSON text [stdin]\n"
+    assert done.stderr == expected
+
+
+_SLOW = """
+import pathlib, sys, time
+import neartie
+from neartie.audit.cli import main
+
+
+class Slow:
+    def __init__(self, options):
+        self.base = neartie.make_path("route")
+        self.name, self.declared = "slow", self.base.declared
+        self.batches_launches, self.outputs = True, self.base.outputs
+        self.unavailable, self.check = self.base.unavailable, self.base.check
+
+    def run(self, launch, out):
+        pathlib.Path("started").touch()
+        time.sleep(60)
+
+
+neartie.register("slow", Slow)
+sys.argv = ["neartie", "audit", "k3-mini/tie-witness", "--candidate", "slow", "--out", "evidence"]
+main()
+"""
+
+
+def test_an_interrupt_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-P", "-c", _SLOW],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+    ) as process:
+        until = time.monotonic() + 60
+        while not (tmp_path / "started").exists():
+            assert process.poll() is None, process.communicate()
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        stdout, stderr = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert stdout == ""
+    assert stderr == "neartie: interrupted; nothing was written\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["started"]
+
+
+@pytest.mark.parametrize("code", [0, None, 1, "done"])
+def test_an_exit_from_inside_is_no_verdict(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], code: object
+) -> None:
+    def leave(standalone_mode: bool) -> None:
+        raise SystemExit(code)
+
+    monkeypatch.setattr(cli, "app", leave)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.startswith(f"neartie: exit={code}, but should be a return")
+
+
+@pytest.mark.parametrize(
+    ("returned", "status"), [(None, 0), (0, 0), (1, 1), (3, 3), (typer.Abort(), 130)]
+)
+def test_the_status_of_a_command_is_kept(
+    monkeypatch: pytest.MonkeyPatch, returned: object, status: int
+) -> None:
+    def app(standalone_mode: bool) -> object:
+        if isinstance(returned, BaseException):
+            raise returned
+        return returned
+
+    monkeypatch.setattr(cli, "app", app)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == status
 
 
 def test_plan_both_ways(run: Run) -> None:
@@ -240,6 +356,15 @@ def test_paths_lists_what_runs_and_what_does_not(run: Run) -> None:
     done = run("paths")
     for phrase in ("general", "route", "recorded", "runs here", "one_shot_fp32", "standalone"):
         assert phrase in done.stdout
+    assert "reduce = one_shot_fp32 (one_shot_fp32, own_rank_first_fp32, " in done.stdout
+    assert "islands = 2 (a whole number from 1 on): islands of reduce=two_level" in done.stdout
+    assert "bias (fp32, bf16, none): the select's own if left out" in done.stdout
+    assert "router_weight = router_weight (any name)" in done.stdout
+    for label in ("project", "exchange", "score", "non-finite", "weight sum", "normalise"):
+        assert f"declares {label}" in done.stdout
+    assert "declares slot order   selection" in done.stdout
+    assert "{'" not in done.stdout
+    assert "None" not in done.stdout
     records = {r["name"]: r for r in json.loads(run("paths", "--json").stdout)}
     assert records["route"]["declared"]["latent_schedule"] == "gather"
 
@@ -251,6 +376,10 @@ def test_bank_commands(run: Run, tmp_path: Path) -> None:
     info = json.loads(run("bank", "info", "ties", "--json").stdout)
     assert (info["rows"], info["stage"]) == (8, "logits")
     assert "as recorded" in run("bank", "verify", "ties").stdout
+    assert "as recorded" in run("bank", "verify", "k3-mini/tie-witness").stdout
+    generated = run("bank", "verify", "near_tie:geometry=mini,rows=8,gap=1").stdout
+    assert generated.startswith("near_tie:rows=8: generated: 8 rows read, digest of the spec ")
+    assert "as recorded" not in generated
     assert "independence unit" in run("bank", "info", "k3-mini").stdout
     again = run("bank", "make", "near_tie:geometry=mini,rows=8,gap=1", "ties")
     refused(again, "ties")

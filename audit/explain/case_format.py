@@ -122,15 +122,28 @@ def read_cases(cases: Path | str | Mapping[str, Any] | Sequence[Any]) -> list[Ca
     ):
         where = str(cases)
         cases = _read(Path(cases))
-    if isinstance(cases, str):
-        try:
-            cases = json.loads(cases)
-        except (ValueError, RecursionError) as error:
-            raise InputError("content", f"not JSON ({error})", "a JSON list", where) from None
-    found = [cases] if isinstance(cases, Mapping) else cases
+    found: object = parse_cases(cases, where) if isinstance(cases, str) else cases
+    found = [found] if isinstance(found, Mapping) else found
     if not isinstance(found, Sequence) or isinstance(found, str) or not found:
         raise InputError("cases", _short(found), "a case or a list of at least one", where)
     return [_case(item, position) for position, item in enumerate(found)]
+
+
+def parse_cases(text: str, where: str) -> Mapping[str, Any] | Sequence[Any]:
+    """Return the object or list of JSON text, which is never taken for a file's name.
+
+    Raises:
+        InputError: nothing, no JSON, or another JSON value.
+    """
+    if not text.strip():
+        raise InputError("cases", "", "JSON, a case or a list of cases", where)
+    try:
+        found: object = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError("content", f"not JSON ({error})", "a JSON list", where) from None
+    if not isinstance(found, dict | list):
+        raise InputError("cases", _short(found), "a case or a list of at least one", where)
+    return found
 
 
 def _read(path: Path) -> str:

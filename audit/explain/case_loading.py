@@ -38,6 +38,9 @@ def _record(model: CaseModel, where: str) -> Case | ReductionCase:
     if not 1 <= routed <= experts:
         expected = f"{1 + model.n_shared}..{experts + model.n_shared} for {experts} experts"
         raise InputError("top_k", model.top_k, expected, where)
+    # Copies on n ranks are counted by the same word, and cut no axis.
+    if model.leading_axis != "rank" and model.ranks is not None and experts % model.ranks:
+        raise InputError("ranks", model.ranks, f"a divisor of {experts} experts", where)
     a = _path(model.a, "a", model.top_k, where)
     b = _path(model.b, "b", model.top_k, where)
     logits_a, logits_b, a, b = _fit_rows(model, logits, a, b, where)
@@ -45,6 +48,12 @@ def _record(model: CaseModel, where: str) -> Case | ReductionCase:
     groups = scoring.groups or 1
     try:
         geometry = Geometry(model.id, 1, 0, experts, routed, groups, scoring.top_groups or groups)
+        rule = ScoringRule(
+            scoring.function,  # type: ignore[arg-type]  # reduction left above
+            scoring.renormalize,
+            scoring.epsilon,
+            scoring.scale,
+        )
     except InputError as error:
         raise InputError(error.what, error.got, error.expected, where) from None
     return Case(
@@ -55,12 +64,7 @@ def _record(model: CaseModel, where: str) -> Case | ReductionCase:
         bias=_vector(model.bias, "bias", experts, where),
         bias_b=_vector(model.bias_b, "bias_b", experts, where),
         geometry=geometry,
-        scoring=ScoringRule(
-            scoring.function,  # type: ignore[arg-type]  # reduction left above
-            scoring.renormalize,
-            scoring.epsilon,
-            scoring.scale,
-        ),
+        scoring=rule,
         n_shared=model.n_shared,
         a=a,
         b=b,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from ...banks.errors import printable
 from ...kernels.reference import ReferenceError
 from ..metrics.findings import DISCLOSED, Finding
 from ..metrics.weights import WEIGHT_CLASSES
@@ -83,13 +85,17 @@ class ExplainResult:
         return json.dumps(self.as_dict(), indent=1, allow_nan=False)
 
     def text(self) -> str:
-        """The reports for a terminal, a paragraph each."""
+        """The reports for a terminal, a paragraph each; an id's second case is called ``ID #2``."""
         paragraphs = []
+        seen: Counter[str] = Counter()
         for case in self.cases:
-            head = f"{case.id}: {case.verdict.upper()}"
+            seen[case.id] += 1
+            again = f" #{seen[case.id]}" if seen[case.id] > 1 else ""
+            head = f"{printable(case.id)}{again}: {case.verdict.upper()}"
             if case.findings:
                 head += f" ({', '.join(case.findings)})"
-            paragraphs.append("\n".join([head, *(f"  {reason}" for reason in case.reasons)]))
+            reasons = (f"  {printable(reason)}" for reason in case.reasons)
+            paragraphs.append("\n".join([head, *reasons]))
         return "\n\n".join(paragraphs) + "\n"
 
 

@@ -124,8 +124,11 @@ def _row(case: ReductionCase, row: int) -> dict[str, Any]:
             wrong = wrong_sum_hypotheses(terms, got, case.accumulate)
             facts[f"hypotheses_{name}"] = wrong
             facts[f"matches_hypothesis_{name}"] = wrong[0] if wrong else None
-            if np.isnan(got) or (np.isinf(got) and np.isfinite(exact)):
-                facts[f"breaches_{name}"] = ["nonfinite_weight"]
+        # An order that overflows explains an infinite sum and does not excuse it.
+        undefined = np.isnan(got) and not facts[f"right_{name}"]
+        if undefined or (np.isfinite(exact) and not np.isfinite(got)):
+            facts[f"breaches_{name}"] = ["nonfinite_weight"]
+            facts[f"right_{name}"] = False
     equal = same_sum(a, b, "fp32") or a == b
     with np.errstate(over="ignore"):
         distance = ulp_distance(np.array([a], np.float32), np.array([b], np.float32)).max()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import math
+import sys
 from collections.abc import Callable, Iterator, Sequence
+from fractions import Fraction
 from typing import Any, Final
 
 import ml_dtypes
@@ -22,6 +24,7 @@ DTYPES: Final[dict[str, np.dtype[Any]]] = {
 _SIGNIFICANT_BITS: Final = {"fp64": 53, "fp32": 24, "fp16": 11, "bf16": 8}
 # 6! = 720 orders are tried one by one; beyond that only the named schedules.
 _MOST_PERMUTED = 6
+_LARGEST: Final = Fraction(sys.float_info.max)
 # Half a unit of the eighth decimal digit: sums are pasted with seven or eight.
 _PASTED = 5e-8
 
@@ -49,7 +52,11 @@ def error_bound(terms: Terms, dtype: str) -> float:
     roundings = len(terms) * 2.0 ** -_SIGNIFICANT_BITS[dtype]
     if roundings >= 1.0:
         return math.inf
-    return roundings / (1.0 - roundings) * math.fsum(abs(term) for term in terms)
+    gamma = roundings / (1.0 - roundings)
+    try:
+        return gamma * math.fsum(abs(term) for term in terms)
+    except OverflowError:
+        return math.fsum(gamma * abs(term) for term in terms)
 
 
 def _chain(terms: Terms, dtype: str) -> float:
@@ -90,7 +97,12 @@ def exact_sum(terms: Terms) -> float:
     """The sum rounded once to FP64; what IEEE addition gives where a term is not finite."""
     if not all(math.isfinite(term) for term in terms):
         return float(sum(terms))
-    return math.fsum(terms)
+    try:
+        return math.fsum(terms)
+    except OverflowError:
+        total = sum(map(Fraction, terms), Fraction())
+        # An intermediate sum overflowed; the whole one may not.
+        return float(total) if abs(total) <= _LARGEST else math.copysign(math.inf, total)
 
 
 def _exact(terms: Terms, dtype: str) -> float:
@@ -130,7 +142,7 @@ def same_sum(got: float, wanted: float, dtype: str) -> bool:
     """Whether a pasted sum is the value ``wanted`` of ``dtype``."""
     if math.isnan(got) or math.isnan(wanted):
         return math.isnan(got) and math.isnan(wanted)
-    if dtype == "fp64":
+    if dtype == "fp64" or math.isinf(got) or math.isinf(wanted):
         return got == wanted
     if dtype == "fp32":
         return rounded(got, dtype) == wanted

@@ -21,7 +21,7 @@ I64 = npt.NDArray[np.int64]
 
 
 class Finding(enum.StrEnum):
-    """Names of the batch findings, in the order of the design."""
+    """Names of the batch findings, in the order of the design, then those of values."""
 
     RANK_DISAGREEMENT = "rank_disagreement"
     LAYOUT_PERMUTATION = "layout_permutation"
@@ -35,6 +35,9 @@ class Finding(enum.StrEnum):
     REDUCTION_ORDER = "reduction_order"
     ORACLE_ECHO = "oracle_echo"
     REFERENCE_INVALID = "reference_invalid"
+    NONFINITE_OUTPUT = "nonfinite_output"
+    WRONG_LOGITS = "wrong_logits"
+    SCHEDULE_MISMATCH = "schedule_mismatch"
 
 
 DISCLOSED: Final = frozenset({Finding.REDUCTION_ORDER})

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Final
 
 from scipy.stats import beta, binom
 
 from ...banks.errors import InputError
 
-# More rows than any run compares; a search that passes it has bad input.
-_MOST_ROWS = 1 << 52
+MOST_ROWS: Final = 1 << 52
+"""More rows than any run compares, and each number of them exact in FP64."""
 
 
 def _check_count(what: str, value: int, least: int, most: int | None, where: str) -> None:
@@ -33,7 +34,7 @@ def _check_open_unit(what: str, value: float, where: str) -> None:
 
 
 def _check_events(events: int, trials: int, where: str) -> None:
-    _check_count("trials", trials, 0, None, where)
+    _check_count("trials", trials, 0, MOST_ROWS, where)
     _check_count("events", events, 0, trials, where)
 
 
@@ -48,7 +49,8 @@ def upper_bound(events: int, trials: int, confidence: float = 0.95) -> float:
     """Return the rate that is not exceeded, at this confidence; 1.0 where nothing was tried.
 
     Raises:
-        InputError: a negative count, more events than trials, or a confidence not inside 0..1.
+        InputError: a negative count or one above ``MOST_ROWS``, more events than trials, or a
+            confidence not inside 0..1.
 
     Example:
         >>> f"{upper_bound(1, 960):.2g}"
@@ -133,14 +135,14 @@ def rows_needed(rate: float, confidence: float = 0.95, events: int = 0) -> int:
     """
     _check_open_unit("rate", rate, "rows_needed")
     _check_open_unit("confidence", confidence, "rows_needed")
-    _check_count("events", events, 0, None, "rows_needed")
+    _check_count("events", events, 0, MOST_ROWS, "rows_needed")
     alpha = 1.0 - confidence
     # The tail falls as rows grow: double to bracket it, then halve.
     low, high = events, events + 1
     while _lower_tail(events, high, rate) > alpha:
         low, high = high, 2 * high
-        if high > _MOST_ROWS:
-            raise InputError("rate", rate, f"a rate within {_MOST_ROWS} rows", "rows_needed")
+        if high > MOST_ROWS:
+            raise InputError("rate", rate, f"a rate within {MOST_ROWS} rows", "rows_needed")
     while high - low > 1:
         middle = (low + high) // 2
         if _lower_tail(events, middle, rate) > alpha:
@@ -172,7 +174,7 @@ def allowed_events(rows: int, rate: float, confidence: float = 0.95) -> int:
         >>> [allowed_events(rows, 5e-5) for rows in (800_000, 3_200_000, 960)]
         [29, 138, -1]
     """
-    _check_count("rows", rows, 0, None, "allowed_events")
+    _check_count("rows", rows, 0, MOST_ROWS, "allowed_events")
     _check_open_unit("rate", rate, "allowed_events")
     _check_open_unit("confidence", confidence, "allowed_events")
     alpha = 1.0 - confidence

@@ -27,6 +27,7 @@ class Table:
 def set_table(record: Mapping[str, Any]) -> Table:
     """Return the set classes per width with both denominators and the bound."""
     confidence = record["policy"]["confidence"]
+    widths = max(1, len(record["widths"]))
     columns = (
         "width",
         "row x rank",
@@ -37,7 +38,7 @@ def set_table(record: Mapping[str, Any]) -> Table:
         "invalid",
         "set rate",
         f"at most ({confidence:.0%})",
-        "certified",
+        f"certified, {widths} widths",
     )
     rows = []
     for width in record["widths"]:
@@ -57,7 +58,7 @@ def set_table(record: Mapping[str, Any]) -> Table:
                 "yes" if width["certified"] else "no",
             )
         )
-    return Table("Expert sets", columns, _same_widths(rows))
+    return Table("Expert sets, counts over row x rank", columns, _same_widths(rows))
 
 
 def triangle_table(record: Mapping[str, Any]) -> Table:
@@ -185,6 +186,20 @@ def certificate_text(certificate: Mapping[str, Any]) -> str:
     )
 
 
+def schedule_line(record: Mapping[str, Any]) -> str | None:
+    """Return how the latent errors compare with the declared schedules; None without a latent."""
+    fit = record["schedule"]
+    if fit is None:
+        return None
+    if fit["fits"] is None:
+        return f"latent schedule: {fit['declared']}: nothing that could be predicted"
+    off = "no number" if fit["distance"] is None else f"{fit['distance']:.2%} off"
+    limit = f"limit {fit['tolerance']:.2%}"
+    nearest = "" if fit["fits"] else f"; nearest is {fit['nearest']}"
+    answer = "fits" if fit["fits"] else "does not fit"
+    return f"latent schedule: {answer} the declared {fit['declared']} ({off}, {limit}){nearest}"
+
+
 def class_line(record: Mapping[str, Any]) -> str:
     """Return the class as it is signed, with its structural tag."""
     tag = f", {record['structural_tag']}" if record["structural_tag"] else ""
@@ -215,7 +230,8 @@ def _density(density: Mapping[str, float] | None) -> str:
 
 
 def _share(count: int, total: int) -> str:
+    """A percentage; what would round to 0 but is not keeps two digits."""
     if not total:
         return "-"
     share = count / total
-    return f"{count:,}" if 0 < share < 1e-4 else f"{share:.2%}"
+    return f"{share:.1e}" if 0 < share < 1e-4 else f"{share:.2%}"

@@ -12,6 +12,7 @@ from .figures import (
     bank_table,
     certificate_text,
     class_line,
+    schedule_line,
     set_table,
     triangle_table,
     weight_table,
@@ -49,6 +50,7 @@ def render_markdown(result: AuditRecord) -> str:
         class_line=class_line(record),
         tables=tables,
         certificates=certificates,
+        schedule=schedule_line(record),
         swaps=f"{result.swaps.num_rows:,}",
         not_run=not_run,
     )

@@ -15,6 +15,7 @@ from .figures import (
     bank_table,
     certificate_text,
     class_line,
+    schedule_line,
     set_table,
     triangle_table,
     weight_table,
@@ -45,6 +46,9 @@ def print_report(result: AuditRecord, console: Console) -> None:
         if shown.rows:
             console.print()
             console.print(_rich(shown))
+    line = schedule_line(record)
+    if line is not None:
+        console.print(f"\n{escape(line)}")
     _certificates(result, console)
     _reasons(record, console)
     state = record["verdict"]["state"]

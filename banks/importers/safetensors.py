@@ -17,6 +17,7 @@ from ..bank import Array, Header, RowBlock
 from ..errors import BankError, InputError
 from ..geometry import Geometry, ScoringRule, TieContract
 from ..schema import DTYPES
+from ..store import FINITE_WEIGHTS, check_finite
 from ..write import write_bank
 
 _BF16: Final = np.dtype(ml_dtypes.bfloat16)
@@ -102,7 +103,8 @@ def import_safetensors(
         top_k: experts per row; None takes it from the recorded ids.
 
     Raises:
-        BankError: a missing tensor, or a wrong dtype or shape. Nothing is left behind.
+        BankError: a missing tensor, a wrong dtype or shape, a weight or hidden value that is not
+            finite, or a recorded id that is no expert. Nothing is left behind.
         InputError: another stage.
     """
     if stage not in ("hidden", "logits"):
@@ -117,6 +119,7 @@ def import_safetensors(
         raise BankError("top_k", "nothing", "given where no ids are recorded", str(path))
     name = recording.name or file.path.stem
     experts, hidden = weights["router_weight"].shape
+    _check_ids(file, names, block, experts)
     header = Header(
         name=name,
         rows=block.rows,
@@ -138,6 +141,15 @@ def import_safetensors(
     return write_bank(directory, header, weights, [block])
 
 
+def _check_ids(file: _File, names: Names, block: RowBlock, experts: int) -> None:
+    for name, (ids, _) in block.recorded.items():
+        wrong = np.argwhere((ids < 0) | (ids >= experts))
+        if len(wrong):
+            row, slot = wrong[0].tolist()
+            what = f"tensor {names.recorded[name][0]}[{row}, {slot}]"
+            raise BankError(what, ids[row, slot], f"0..{experts - 1}", str(file.path))
+
+
 def _weights(file: _File, names: Names) -> dict[str, Array]:
     weights = {
         "router_weight": file.take(names.router_weight, 2, _BF16),
@@ -149,6 +161,11 @@ def _weights(file: _File, names: Names) -> dict[str, Array]:
     ):
         if source is not None and file.has(source):
             weights[name] = file.take(source, 2, dtype)
+    sources = {"router_weight": names.router_weight, "latent_down_weight": names.latent}
+    sources["router_weight_master"] = names.master
+    for name in FINITE_WEIGHTS:
+        if name in weights:
+            check_finite(weights[name], f"tensor {sources[name]}", str(file.path))
     return weights
 
 
@@ -157,6 +174,7 @@ def _rows(file: _File, names: Names, recording: Recording, stage: str) -> RowBlo
     extra = {}
     if stage == "hidden":
         hidden = file.take(names.hidden, 2, _BF16)
+        check_finite(hidden, f"tensor {names.hidden}", str(file.path))
         rows = len(hidden)
         if names.logits is not None and file.has(names.logits):
             extra["logits_recorded"] = file.take(names.logits, 2, _F32, rows)

@@ -1,11 +1,14 @@
 import functools
 import json
+import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from neartie.audit.explain.case_format import parse_cases
 from neartie.audit.explain.explain import explain_rows
+from neartie.audit.explain.reduction_orders import same_sum
 from neartie.audit.policy import Policy
 from neartie.banks.errors import InputError
 
@@ -256,6 +259,9 @@ BASE: Case = {
         ({"n_shared": 2}, "top_k"),
         ({"scoring": {"function": "reduction"}}, "a.weights"),
         ({"acc": "fp31"}, "acc"),
+        ({"ranks": 2}, "ranks"),
+        ({"ranks": 2, "leading_axis": "step"}, "ranks"),
+        ({"scoring": {"function": "sigmoid", "scale": 0.0}}, "scoring.scale"),
         ({"id": 7}, "id"),
     ],
 )
@@ -274,6 +280,81 @@ def test_base_case_passes() -> None:
 def test_bad_document(text: str) -> None:
     with pytest.raises(InputError):
         explain_rows(text)
+
+
+REDUCTION: Case = {
+    "id": "sum",
+    "logits": [60000.0, 60000.0, -60000.0],
+    "scoring": {"function": "reduction"},
+    "acc": "fp16",
+    "leading_axis": "row",
+}
+
+
+@pytest.mark.parametrize("acc", ["fp16", "bf16", "fp32"])
+@pytest.mark.parametrize("value", ["Infinity", "-Infinity", "NaN"])
+def test_a_sum_that_overflows_is_invalid(acc: str, value: str) -> None:
+    paths = {"a": {"weights": 123.0}, "b": {"weights": value}}
+    report = explain(REDUCTION | {"acc": acc} | paths)
+    assert report["verdict"] == "invalid"
+    assert report["invalid_paths"] == ["b"]
+    assert report["breaches_b"] == ["nonfinite_weight"]
+    assert report["breaches_a"] == []
+    # An overflowing order is infinite; no order gives 123.
+    assert not report["right_a"]
+    assert not report["right_b"]
+    assert report["orders_a"] == []
+    assert "no " + acc + " sum of the partials" in report["reasons"][0]
+
+
+def test_an_overflowing_order_does_not_excuse_the_other_path() -> None:
+    paths = {"a": {"weights": 60000.0}, "b": {"weights": "Infinity"}}
+    report = explain(REDUCTION | paths)
+    assert report["orders_b"][0] == "left_to_right"
+    assert report["verdict"] == "invalid"
+    assert report["findings"] == []
+
+
+def test_an_infinite_sum_of_infinite_partials_is_right() -> None:
+    both = {"weights": "Infinity"}
+    report = explain(REDUCTION | {"logits": ["Infinity", 1.0], "a": both, "b": both})
+    assert report["verdict"] == "pass"
+
+
+def test_partials_whose_sum_leaves_fp64() -> None:
+    both = {"weights": 1.0}
+    logits = [1.7e308, 1.7e308, -1.7e308]
+    report = explain(REDUCTION | {"acc": "fp64", "logits": logits, "a": both, "b": both})
+    assert report["rows"][0]["exact_sum"] == 1.7e308
+    assert report["verdict"] == "fail"
+
+
+def test_same_sum_of_infinities() -> None:
+    for dtype in ("fp64", "fp32", "fp16", "bf16"):
+        assert same_sum(math.inf, math.inf, dtype)
+        assert not same_sum(123.0, math.inf, dtype)
+        assert not same_sum(math.inf, 123.0, dtype)
+        assert not same_sum(-math.inf, math.inf, dtype)
+
+
+def test_text_stays_on_its_lines_and_tells_cases_apart() -> None:
+    names = ["one", "a\nb\x1b[2J", "one", "one"]
+    result = explain_rows([BASE | {"id": name} for name in names])
+    heads = [line for line in result.text().splitlines() if line]
+    assert heads == ["one: PASS", "a\\nb\\x1b[2J: PASS", "one #2: PASS", "one #3: PASS"]
+    assert [case["id"] for case in result.as_dict()["cases"]] == names
+
+
+def test_json_text_is_never_a_file_name() -> None:
+    assert len(parse_cases(json.dumps(BASE), "stdin")) == len(BASE)
+    for text in ("", " \n", '"x.json"', "x.json", "3", "null"):
+        with pytest.raises(InputError, match=r"\[stdin\]"):
+            parse_cases(text, "stdin")
+
+
+def test_ranks_that_hold_copies_need_not_divide() -> None:
+    assert explain(BASE | {"ranks": 3})["verdict"] == "pass"
+    assert explain(BASE | {"ranks": 2, "leading_axis": "rank"})["verdict"] == "pass"
 
 
 def test_missing_key_and_bytes(tmp_path: Path) -> None:

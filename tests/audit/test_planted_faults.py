@@ -197,7 +197,7 @@ def test_a_row_that_depends_on_the_width() -> None:
             out.weights[:] = np.nextafter(out.weights, np.float32(2))
 
     path = Faulty(wide)
-    path.declared = replace(path.declared, row_independent=True)
+    path.declared = replace(path.declared, select_row_independent=True)
     result = neartie.run_audit(BANK, candidate=path, rows=[12, 20], ranks=4)
     assert "differs from the same row's at width 12" in failures(result)["width_dependent"]
 

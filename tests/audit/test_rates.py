@@ -146,7 +146,7 @@ def test_layers_and_predictions() -> None:
     [
         (lambda: upper_bound(3, 2), "events=3, but should be 0..2 [upper_bound]"),
         (lambda: lower_bound(-1, 2), "events=-1, but should be 0..2 [lower_bound]"),
-        (lambda: upper_bound(0, -1), "trials=-1, but should be at least 0 [upper_bound]"),
+        (lambda: upper_bound(0, -1), "trials=-1, but should be 0..4503599627370496 [upper_bound]"),
         (lambda: upper_bound(0, 1, 95), "confidence=95, but should be between 0 and 1"),
         (lambda: upper_bound(0, 1, math.nan), "confidence=nan, but should be between 0 and 1"),
         (lambda: at_most_p_value(0, 1, 0.0), "limit=0.0, but should be between 0 and 1"),

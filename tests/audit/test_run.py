@@ -255,3 +255,15 @@ def test_every_rank_count_runs(ranks: int) -> None:
     result = neartie.run_audit("gaussian:geometry=mini,rows=20", rows=[9], ranks=ranks)
     assert codes(result, "FAIL") == set()
     assert result.record["widths"][0]["rows"] == 20 * ranks
+
+
+def test_the_snippet_of_a_users_own_bank_opens_its_directory(tmp_path: Path) -> None:
+    from neartie.banks.manage import make_bank
+
+    make_bank("k3-mini/tie-witness", tmp_path / "mine")
+    result = neartie.run_audit(
+        str(tmp_path / "mine"), baseline="route:select=fp64", candidate="recorded", rows=[20]
+    )
+    (certificate,) = result.swaps.to_pylist()
+    row = eval(certificate["snippet"], {"neartie": neartie})
+    assert 650 in row.ids["baseline"][0]

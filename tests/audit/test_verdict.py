@@ -23,7 +23,7 @@ CLASSES = (
 )
 ROWS = 100_000
 RAN = (Coverage("bank", 20, True),)
-FITS = ScheduleFit("one_shot_fp32 against gather", "one_shot_fp32 against gather", 0.0, True)
+FITS = ScheduleFit("one_shot_fp32 against gather", "one_shot_fp32 against gather", 0.0, 0.01, True)
 
 
 def width(**changes: Any) -> Any:
@@ -202,14 +202,16 @@ def test_findings_fail_or_are_disclosed() -> None:
 
 
 def test_errors_that_do_not_fit_the_declared_schedule_fail() -> None:
-    off = ScheduleFit("one_shot_fp32 against gather", "tree_bf16 against gather", 0.41, False)
+    off = ScheduleFit("one_shot_fp32 against gather", "tree_bf16 against gather", 0.41, 0.01, False)
     result = verdict(width(), schedule=off)
     assert result.state is State.FAIL
     assert "nearest is tree_bf16" in result.reasons[0].text
 
 
 def test_a_difference_without_a_declared_schedule_is_inconclusive() -> None:
-    result = verdict(width(), schedule=ScheduleFit("nothing against gather", "none", 0.0, None))
+    result = verdict(
+        width(), schedule=ScheduleFit("nothing against gather", "none", None, None, None)
+    )
     assert result.state is State.INCONCLUSIVE
     assert result.numerics_class is NumericsClass.UNKNOWN
 

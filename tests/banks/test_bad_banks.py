@@ -15,7 +15,7 @@ from neartie.banks.errors import BankError
 from neartie.banks.geometry import Geometry, ScoringRule
 from neartie.banks.manage import verify_bank
 from neartie.banks.store import open_directory
-from neartie.banks.write import write_bank
+from neartie.banks.write import BankWriter, write_bank
 
 Array = np.ndarray[Any, Any]
 Document = dict[str, Any]
@@ -309,14 +309,21 @@ def test_nan_in_a_weight(
     header: Header,
     weights: dict[str, Array],
     block: RowBlock,
+    monkeypatch: pytest.MonkeyPatch,
     name: str,
     row: int,
 ) -> None:
     weights[name] = weights[name].copy()
     weights[name][row, 3] = np.nan
+    expected = f"{name}[{row}]=a NaN or infinity, but should be finite [{tmp_path / 'bank'}/"
+    with pytest.raises(BankError) as refused:
+        write_bank(tmp_path / "bank", header, weights, [block])
+    assert str(refused.value).startswith(expected)
+    assert list(tmp_path.iterdir()) == []
+    # A bank that another program wrote is refused as it is opened.
+    monkeypatch.setattr(BankWriter, "_check_readable", lambda self: None)
     write_bank(tmp_path / "bank", header, weights, [block])
-    text = message(tmp_path / "bank")
-    assert text.startswith(f"{name}[{row}]=a NaN or infinity, but should be finite")
+    assert message(tmp_path / "bank").startswith(expected)
 
 
 def test_a_bias_may_be_infinite(

@@ -37,7 +37,7 @@ def gaps(spec: str, rows: int = 40) -> tuple[list[int], list[int], F32]:
 @pytest.mark.parametrize("gap", [0, 1, 2, 3, 4, 5, 9, 1000])
 @pytest.mark.parametrize("slot", [1, 15, 16, 17, 400])
 def test_the_gap_is_exact(gap: int, slot: int) -> None:
-    found, planted, _ = gaps(f"near_tie:gap={gap},slot={slot}", 20)
+    found, planted, _ = gaps(f"near_tie:gap={gap},slot={slot},top_k={max(slot, 16)}", 20)
     assert found == planted == [gap] * 20
 
 
@@ -83,6 +83,17 @@ def test_no_other_key_is_near(gap: int, std: float) -> None:
     assert (keys[:, 14] - keys[:, 15] >= 16).all()
     assert (keys[:, 16] - keys[:, 17] >= 16).all()
     assert np.isfinite(logits).all()
+
+
+def test_the_default_slot_is_the_boundary() -> None:
+    bank = open_bank("near_tie:geometry=16x8x12x3,rows=20")
+    logits = bank.read(0, 20).logits
+    assert logits is not None
+    keys = np.sort(steps(sigmoid32(logits)), axis=1)[:, ::-1]
+    assert (keys[:, 2] - keys[:, 3] == 1).all()
+    explicit = open_bank("near_tie:geometry=16x8x12x3,rows=20,slot=3").read(0, 20).logits
+    assert explicit is not None
+    assert explicit.tobytes() == logits.tobytes()
 
 
 def test_either_expert_may_be_the_higher() -> None:

@@ -101,6 +101,14 @@ def test_from_the_recorded_logits(tensors: dict[str, Array], tmp_path: Path) -> 
         import_safetensors(path, tmp_path / "other", stage="logits", drop=("logits",))
 
 
+def test_hidden_is_not_looked_at_from_the_recorded_logits(
+    tensors: dict[str, Array], tmp_path: Path
+) -> None:
+    tensors["hidden"] = np.full((3, 2), np.nan, np.float32)
+    import_safetensors(saved(tensors, tmp_path), tmp_path / "bank", stage="logits")
+    assert open_bank(str(tmp_path / "bank")).rows == 25
+
+
 def test_other_names(tensors: dict[str, Array], tmp_path: Path) -> None:
     renamed = {"mlp.gate.weight": tensors.pop("router_weight"), **tensors}
     names = Names(router_weight="mlp.gate.weight", recorded={}, logits=None, master=None)
@@ -122,6 +130,13 @@ def test_other_names(tensors: dict[str, Array], tmp_path: Path) -> None:
         ("topk_ids", "rows", "tensor topk_ids rows=24, but should be 25"),
         ("doc", "rows", "tensor doc rows=24, but should be 25"),
         ("router_weight", "flat", "tensor router_weight shape=[48], but should be 2 axes"),
+        ("router_weight", "nan", "tensor router_weight[1]=a NaN or infinity, but should be finite"),
+        ("router_weight", "inf", "tensor router_weight[1]=a NaN or infinity, but should be finite"),
+        ("router_weight_master", "nan", "tensor router_weight_master[1]=a NaN or infinity"),
+        ("latent_down_weight", "inf", "tensor latent_down_weight[1]=a NaN or infinity"),
+        ("hidden", "nan", "tensor hidden[1]=a NaN or infinity, but should be finite"),
+        ("topk_ids", 6, "tensor topk_ids[1, 0]=6, but should be 0..5"),
+        ("forward_topk_ids", -1, "tensor forward_topk_ids[1, 0]=-1, but should be 0..5"),
         ("hidden", "columns", "tensors.hidden.shape=[7], but should be [8]"),
         ("topk_weights", "columns", "tensors.recorded.gpu.weights.shape=[1], but should be [2]"),
     ],
@@ -136,11 +151,16 @@ def test_bad_files(
         tensors[name] = values.reshape(-1)
     elif change == "columns":
         tensors[name] = values[:, :-1].copy()
+    elif change in ("nan", "inf") or isinstance(change, int):
+        tensors[name] = values.copy()
+        tensors[name][1, 0] = float(change)
     elif change is not None:
         tensors[name] = values.astype(change)
     with pytest.raises(BankError) as error:
         import_safetensors(saved(tensors, tmp_path), tmp_path / "bank")
     assert str(error.value).startswith(message)
+    if change != "columns":
+        assert str(error.value).endswith("/layer4.safetensors]")
     assert [path.name for path in tmp_path.iterdir()] == ["layer4.safetensors"]
 
 

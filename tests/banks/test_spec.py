@@ -1,7 +1,11 @@
+from pathlib import Path
+
 import pytest
 
 from neartie.banks.errors import BankError, InputError
-from neartie.banks.open import GENERATORS, open_bank
+from neartie.banks.geometry import ScoringRule
+from neartie.banks.manage import make_bank, verify_bank
+from neartie.banks.open import GENERATORS, expand_banks, open_bank
 from neartie.banks.spec import parse_spec
 
 
@@ -29,7 +33,16 @@ from neartie.banks.spec import parse_spec
         ("gaussian:top_k=900", "top_k=900, but should be 1..896"),
         ("near_tie:gap=-1", "option gap=-1, but should be ULP counts of at least 0"),
         ("near_tie:gap=1+", "option gap=1+, but should be ULP counts of at least 0"),
-        ("near_tie:slot=896", "slot=896, but should be 1..895"),
+        ("near_tie:slot=896", "slot=896, but should be 1..16, inside the top_k"),
+        ("near_tie:slot=17", "slot=17, but should be 1..16, inside the top_k"),
+        ("near_tie:slot=6,geometry=8x0x6x6", "slot=6, but should be 1..5"),
+        ("near_tie:geometry=8x0x1x1", "slot=1, but should be one of 2 experts or more"),
+        ("near_tie:gap=3G", "option gap=3G, but should be ULP counts of at least 0"),
+        ("gaussian:rows=1001G", "option rows=1001G, but should be at most 1,000,000,000,000"),
+        ("resample:rows=1001G", "option rows=1001G, but should be at most 1,000,000,000,000"),
+        ("gaussian:experts=1G", "option experts=1G, but should be at most 9,999,999"),
+        ("", "bank='', but should be a directory, a URL, a bank or a generator"),
+        ("nowhere" * 60, "bank=nowhere"),
         ("near_tie:shards=5", "shards=5, but should be a divisor of 896 experts"),
         ("near_tie:at=1.5", "at=1.5, but should be between bias and bias + 1"),
         ("near_tie:geometry=deepseek-v3", "geometry=deepseek-v3, but should be one without"),
@@ -46,6 +59,69 @@ def test_bad_specs(spec: str, message: str) -> None:
         open_bank(spec)
     assert str(error.value).startswith(message)
     assert "\n" not in str(error.value)
+    assert str(error.value).isprintable()
+
+
+def test_an_empty_spec_is_not_the_working_directory() -> None:
+    with pytest.raises(InputError, match="bank='', but should be"):
+        expand_banks([""])
+
+
+def test_a_generator_may_have_as_many_rows_as_the_limit() -> None:
+    bank = open_bank("gaussian:rows=1000G,geometry=16x8x12x3")
+    assert bank.read(10**12 - 1, 10**12).rows == 1
+
+
+def test_the_spec_opens_a_bank_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_bank("all_equal:rows=3", tmp_path / "bank")
+    (tmp_path / "k3-mini").mkdir()
+    make_bank("all_equal:rows=3,seed=1", tmp_path / "k3-mini" / "layer0")
+    monkeypatch.chdir(tmp_path)
+    for given, spec in (
+        ("k3-mini/layer3", "k3-mini/layer3"),
+        ("bank", "bank"),
+        ("./bank", "./bank"),
+        (tmp_path / "bank", str(tmp_path / "bank")),
+        (Path("bank"), "bank"),
+        ("./k3-mini/layer0", "./k3-mini/layer0"),
+        # A path is no shipped name.
+        (Path("k3-mini/layer0"), "./k3-mini/layer0"),
+        ("gaussian:seed=3,rows=0.96k", "gaussian:seed=3"),
+        ("resample:rows=7,bank=k3-mini/layer1", "resample:bank=k3-mini/layer1,rows=7"),
+    ):
+        bank = open_bank(given)
+        assert bank.spec == spec
+        assert open_bank(bank.spec).digest == bank.digest
+        assert [b.spec for b in expand_banks([given])] == [spec]
+        changed = bank.with_weights(correction_bias=bank.weights["correction_bias"] + 1)
+        assert changed.spec == spec
+    assert [b.spec for b in expand_banks(["./k3-mini"])] == ["./k3-mini/layer0"]
+    assert [b.spec for b in expand_banks([Path("k3-mini")])] == ["./k3-mini/layer0"]
+    assert expand_banks(["k3-mini"])[5].spec == "k3-mini/layer5"
+    assert verify_bank("k3-mini/tie-witness").spec == "k3-mini/tie-witness"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"scale": 0.0}, "scoring.scale=0.0, but should be finite and above 0"),
+        ({"scale": -1.0}, "scoring.scale=-1.0, but should be finite and above 0"),
+        ({"scale": float("inf")}, "scoring.scale=inf, but should be finite and above 0"),
+        ({"scale": float("nan")}, "scoring.scale=nan, but should be finite and above 0"),
+        ({"epsilon": -1e-20}, "scoring.epsilon=-1e-20, but should be finite and at least 0"),
+        ({"epsilon": float("nan")}, "scoring.epsilon=nan, but should be finite and at least 0"),
+    ],
+)
+def test_bad_scoring_rules(changes: dict[str, float], message: str) -> None:
+    with pytest.raises(InputError) as error:
+        ScoringRule(**changes)  # type: ignore[arg-type]
+    assert str(error.value) == f"{message} [scoring rule]"
+
+
+def test_a_message_stays_on_one_line() -> None:
+    with pytest.raises(InputError) as error:
+        open_bank("no\nwhere\x1b[2J")
+    assert "bank=no\\nwhere\\x1b[2J, but" in str(error.value)
 
 
 def test_a_missing_bank_is_a_bank_error() -> None:

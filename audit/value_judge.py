@@ -1,0 +1,98 @@
+"""Judge each path's latent and logits on its own, whatever the other path holds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..kernels.contract import FrontWeights, Path, Routed
+from .attribute import ScheduleJudge
+from .compare import BASELINE, CANDIDATE
+from .finding_log import FindingLog
+from .judged import JudgedBlock
+from .metrics.findings import Finding
+from .metrics.ulp import finite
+from .observed import NotCompared, ScheduleFit
+
+
+class ValueJudge:
+    """Finds values that no declared arithmetic gives: non-finite, or beyond bound or schedule.
+
+    Two paths with the same fault agree with each other; only the reference can tell.
+    """
+
+    def __init__(
+        self, paths: dict[str, Path], weights: FrontWeights, ranks: int, log: FindingLog
+    ) -> None:
+        self.paths, self.log = paths, log
+        declared = {role: path.declared.latent_schedule for role, path in paths.items()}
+        self.schedules = ScheduleJudge(declared, weights, ranks)
+        self.not_compared: set[NotCompared] = set()
+        self._undeclared = False
+
+    def forget_chunk(self) -> None:
+        """The next chunk has other rows."""
+        self.schedules.forget_chunk()
+
+    def add(self, judged: JudgedBlock, width: int, a: Routed, b: Routed) -> None:
+        """Judge all ranks of one width."""
+        outputs = {BASELINE: a, CANDIDATE: b}
+        for role, out in outputs.items():
+            for tensor, exact in (("latent", judged.latent), ("logits", judged.logits)):
+                values = getattr(out, tensor)
+                if values is not None and exact is not None:
+                    self._nonfinite(role, width, tensor, values, exact)
+            if out.logits is not None and judged.block.hidden is not None:
+                self._logits(role, width, judged, out.logits)
+        self._presence(outputs)
+        self._latents(judged, width, outputs)
+
+    def result(self) -> ScheduleFit | None:
+        """Return how the latent fits the declared schedules; None where there is none."""
+        if self._undeclared:
+            return ScheduleFit(self.schedules.names(), "none", None, None, None)
+        return self.schedules.result()
+
+    def _nonfinite(
+        self,
+        role: str,
+        width: int,
+        tensor: str,
+        values: npt.NDArray[Any],
+        exact: npt.NDArray[Any],
+    ) -> None:
+        bad = (~finite(values) & np.isfinite(exact)).any(axis=(0, 2))
+        text = f"{tensor} holds NaN or infinity where the exact value is finite"
+        self.log.note(Finding.NONFINITE_OUTPUT, role, width, bad, text, tensor=tensor)
+
+    def _logits(
+        self, role: str, width: int, judged: JudgedBlock, logits: npt.NDArray[np.float32]
+    ) -> None:
+        wrong = judged.wrong_logits(logits[0])
+        for rank in range(1, len(logits)):
+            if not np.array_equal(logits[rank], logits[0]):
+                wrong |= judged.wrong_logits(logits[rank])
+        text = "logits are further from the exact ones than an FP32 sum in any order can be"
+        self.log.note(Finding.WRONG_LOGITS, role, width, wrong, text, tensor="logits")
+
+    def _presence(self, outputs: dict[str, Routed]) -> None:
+        for tensor in ("latent", "logits"):
+            missing = [role for role, out in outputs.items() if getattr(out, tensor) is None]
+            if len(missing) == 1:
+                label = f"{missing[0]} {self.paths[missing[0]].name}"
+                self.not_compared.add(NotCompared(tensor, label))
+
+    def _latents(self, judged: JudgedBlock, width: int, outputs: dict[str, Routed]) -> None:
+        latents = {role: out.latent for role, out in outputs.items() if out.latent is not None}
+        if len(latents) < len(outputs) or judged.latent is None or judged.block.hidden is None:
+            return
+        if not self.schedules.known:
+            self._undeclared = True
+            return
+        beyond = self.schedules.add(judged.block, judged.latent, width, latents)
+        for role, rows in beyond.items():
+            declared = self.schedules.declared[role]
+            text = f"latent is further from the exact one than the declared {declared} gives"
+            self.log.note(Finding.SCHEDULE_MISMATCH, role, width, rows, text, tensor="latent")
