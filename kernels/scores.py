@@ -119,6 +119,9 @@ FORMS: Final[dict[str, ScoreForm]] = {
     "identity": ScoreForm(5, True, "the logit itself", _identity),
 }
 
+FORM_VERSIONS: Final[dict[str, int]] = dict.fromkeys(FORMS, 1)
+"""Raised when any bit of a form's scores changes; results are kept under name and version."""
+
 
 @numba.njit(cache=True, error_model="numpy")
 def fill_scores(code: int, logits: F32, out: F32) -> None:
