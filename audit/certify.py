@@ -98,11 +98,20 @@ def certify_forms(
         _versions(first, second),
         record,
         special,
-        _provenance(time.perf_counter() - started),
+        _provenance(f"neartie certify {first} {second} --fresh", time.perf_counter() - started),
     )
-    _write(path, result.to_json() + "\n")
+    write_certificate(result, path)
     partial.unlink(missing_ok=True)
     return result
+
+
+def write_certificate(certificate: ScoreCertificate, path: str | Path) -> None:
+    """Write a certificate's JSON in one rename.
+
+    Raises:
+        InputError: the place cannot be written.
+    """
+    _write(Path(path), certificate.to_json() + "\n")
 
 
 def default_cache_dir() -> Path:
@@ -155,7 +164,7 @@ def _write(path: Path, text: str) -> None:
         made.replace(path)
     except OSError as error:
         expected = "a directory that can be written"
-        raise InputError("cache", path.parent, expected, error.strerror or "write") from error
+        raise InputError("directory", path.parent, expected, error.strerror or "write") from error
 
 
 def _directory(cache_dir: str | Path | None) -> Path:
@@ -171,10 +180,10 @@ def _cache_name(form_a: str, form_b: str) -> str:
     return f"{form_a}@{first}--{form_b}@{second}.r{RECORD_VERSION}.json"
 
 
-def _provenance(seconds: float) -> dict[str, Any]:
+def _provenance(command: str, seconds: float) -> dict[str, Any]:
     made = environment()
     return {
-        "command": "neartie certify",
+        "command": command,
         "date": datetime.now(UTC).date().isoformat(),
         "seconds": round(seconds, 1),
         **{name: made[name] for name in _MACHINE},

@@ -16,6 +16,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from ..banks.errors import InputError
 from .cli_bank import bank_app
+from .cli_certify import certify
 
 app = typer.Typer(
     name="neartie",
@@ -26,6 +27,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(bank_app, name="bank")
+app.command()(certify)
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 

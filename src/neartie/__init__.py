@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .audit.certify import certify_forms
     from .audit.explain import explain_rows
     from .audit.plan import plan_rows
     from .audit.policy import Policy, load_policy
@@ -19,6 +20,7 @@ __version__ = "0.1.0"
 # Loaded on first use: `import neartie` itself stays quick.
 _HOMES = {
     "Policy": "audit.policy",
+    "certify_forms": "audit.certify",
     "explain_rows": "audit.explain",
     "load_policy": "audit.policy",
     "make_path": "kernels.registry",
@@ -32,6 +34,7 @@ _HOMES = {
 __all__ = [
     "Policy",
     "__version__",
+    "certify_forms",
     "explain_rows",
     "load_policy",
     "make_path",
