@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Final
@@ -69,10 +69,10 @@ def scan_blocks(
     todo: list[Stretch],
     *,
     threads: int = 2,
-) -> Iterator[ScanRecord]:
+) -> Generator[ScanRecord, None, None]:
     """Yield the record of each block as it is finished; numba releases the interpreter's lock.
 
-    Closing the iterator, or an exception such as KeyboardInterrupt, waits for the blocks at work
+    Closing the generator, or an exception such as KeyboardInterrupt, waits for the blocks at work
     and starts no other.
 
     Args:

@@ -25,6 +25,7 @@ PIECE: Final = 1 << 12
 _ONE: Final = 0x3F80_0000
 _SMALLEST_NORMAL: Final = 0x0080_0000
 _INFINITY: Final = 0x7F80_0000
+_INFINITY_BITS64: Final = 0x7FF0_0000_0000_0000
 # Up to this largest distance a piece is counted by one comparison per bin, which vectorises.
 _FEW_BINS: Final = 4
 # 2^6 is the largest distance with a bin of its own.
@@ -125,7 +126,7 @@ def _count_drops(scores: F32, positions: I32, place: int, counts: I64) -> None:
             if counts[FormSlot.FIRST_DROP] < 0:
                 counts[FormSlot.FIRST_DROP] = place + i
             bits = _distance_bits(np.float64(scores[i - 1]), np.float64(scores[i]))
-            if bits > counts[FormSlot.DROP_BITS]:
+            if bits > counts[FormSlot.DROP_BITS] and bits < _INFINITY_BITS64:
                 counts[FormSlot.DROP_BITS] = bits
                 counts[FormSlot.DROP_AT] = place + i
 
@@ -200,14 +201,43 @@ def _first_of(values: I64, wanted: Any) -> int:
     return -1
 
 
+@numba.njit(cache=True, error_model="numpy")
+def count_scores(
+    scores: Any, place: int, before: Any, inputs: int, pair: I64, forms: I64, bins: I64
+) -> None:
+    """Add the counts of two forms' scores of consecutive places to three vectors.
+
+    A drop is between neighbours, and belongs to the range that holds both: to the one further from
+    zero. So a neighbour before or after the counted inputs may stand beside them in ``scores``.
+
+    Args:
+        scores: [form, input] float32, two forms; undefined ones are overwritten.
+        place: of the first counted input.
+        before: inputs before that one.
+        inputs: counted inputs.
+        pair: [PairSlot] int64.
+        forms: [form, FormSlot] int64.
+        bins: [``BINS``] int64.
+    """
+    positions = np.empty(scores.shape, np.int32)
+    own = slice(before, before + inputs)
+    for form in range(2):
+        _fill_positions(scores[form], positions[form])
+        _count_values(positions[form, own], place, forms[form])
+        _count_drops(scores[form], positions[form], place - before, forms[form])
+    a, b, pa, pb = scores[0, own], scores[1, own], positions[0, own], positions[1, own]
+    undefined = _blank_undefined(a, b, pa, pb, place, pair)
+    _count_pair(a, b, pa, pb, np.empty(inputs, np.int64), place, undefined, pair, bins)
+
+
 @numba.njit(cache=True, error_model="numpy", nogil=True)
 def count_block(
     codes: tuple[int, int], start: int, stop: int, pair: I64, forms: I64, bins: I64
 ) -> None:
     """Add the counts of the places [start, stop), all of one sign, to three vectors.
 
-    A drop is between neighbours, and belongs to the range that holds both: to the block of the one
-    further from zero. So a negative block looks at one place above it, a positive one below.
+    A positive block looks at the place below it, for the drop that belongs to it, a negative one at
+    the place above it.
 
     Args:
         codes: of the two forms in ``scores.FORMS``.
@@ -220,22 +250,14 @@ def count_block(
     before: Any = np.int64(start >= PLUS_ZERO)
     bits = np.empty(PIECE + 1, np.uint32)
     scores = np.empty((2, PIECE + 1), np.float32)
-    positions = np.empty((2, PIECE + 1), np.int32)
-    steps = np.empty(PIECE, np.int64)
     for place in range(start, stop, PIECE):
-        end = min(place + PIECE, stop)
-        first = place - before
-        size = end - first + np.int64(before == 0 and end != PLUS_ZERO)
-        own = slice(before, before + end - place)
-        _fill_inputs(first, bits[:size])
+        inputs = min(PIECE, stop - place)
+        after = before == 0 and place + inputs != PLUS_ZERO
+        size = before + inputs + np.int64(after)
+        _fill_inputs(place - before, bits[:size])
         for form in range(2):
             fill_scores(codes[form], bits[:size].view(np.float32), scores[form, :size])
-            _fill_positions(scores[form, :size], positions[form, :size])
-            _count_values(positions[form, own], place, forms[form])
-            _count_drops(scores[form, :size], positions[form, :size], first, forms[form])
-        a, b, pa, pb = scores[0, own], scores[1, own], positions[0, own], positions[1, own]
-        undefined = _blank_undefined(a, b, pa, pb, place, pair)
-        _count_pair(a, b, pa, pb, steps[: end - place], place, undefined, pair, bins)
+        count_scores(scores[:, :size], place, before, inputs, pair, forms, bins)
 
 
 @numba.njit(cache=True, error_model="numpy", nogil=True)

@@ -116,9 +116,9 @@ class FormCounts:
         lowest, highest: FP32 steps from zero of the extreme finite scores.
         ones, zeros, subnormals: inputs whose score is exactly 1, zero, subnormal.
         first_one, last_zero, first_subnormal, last_subnormal: their places.
-        drops: breaks of monotonicity.
+        drops: breaks of monotonicity; a NaN makes none.
         first_drop: place of the first.
-        drop_bits: FP64 bits of the largest, as ``PairCounts.max_abs_bits``.
+        drop_bits: FP64 bits of the largest finite one, as ``PairCounts.max_abs_bits``.
         drop_at: its place.
     """
 

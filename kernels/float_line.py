@@ -59,7 +59,7 @@ def bits_at(place: int) -> int:
 
 def value_at(place: int) -> np.float32:
     """Return the FP32 value at a place."""
-    return np.array(bits_at(place), np.uint32).view(np.float32)[()]
+    return np.float32(np.uint32(bits_at(place)).view(np.float32))
 
 
 def stretches() -> list[Stretch]:

@@ -8,20 +8,21 @@ expert the scores s and s' with |s - s'| <= d, and let its bias be b in both.
 addition rounds by at most half the spacing where it lands, which alone would give d + g. But keys
 lie on a grid, so three cases bound their distance more tightly:
 
-1. Both in binades of one spacing h <= g. Keys are multiples of h at most d + h apart, so at most
-   the smallest multiple of h greater than d. A multiple of g is one of h, so the smallest
-   multiple of g greater than d, call it U, bounds every h.
+1. Both in binades of one spacing h <= g. Keys are multiples of h, at most d + h apart, and d + h
+   only by two ties that both round away to even, so that d/h is odd. Hence at most U(h): d where
+   d/h is an even whole number, else the smallest multiple of h above d. U(h) <= U(g), since a
+   multiple of g is one of h.
 2. In neighbouring binades, spacings h and h/2. Keys are multiples of h/2, and the roundings add at
    most h/2 + h/4: at most V(h) = the largest multiple of h/2 that is <= d + 3h/4. No h < g exceeds
-   max(U, V(g)): if U - d <= g/4 then V(g) = U + g/2, above d + 3h/4 as h <= g/2; otherwise
-   V(h) <= d + 3h/4 < U + g/8 at h = g/2, of which it is the largest multiple of g/4: at most U; a
-   smaller h gives less than d + 3g/16 < U.
+   max(U(g), V(g)): if U(g) - d <= g/4 then V(g) >= U(g) + g/2 > d + 3h/4, as h <= g/2. Otherwise
+   d + 3h/4 < U(g) + g/8 for h = g/2, below which the last multiple of g/4 is at most U(g); and
+   d + 3h/4 < U(g) for smaller h.
 3. Further apart, or of unlike signs. Then d exceeds the binade between, 2^22 steps of the larger
    spacing h, and the roundings add at most 5h/8 (unlike signs: 2^-24 of d; sums of FP32 values that
    are subnormal are exact): at most d (1 + 2^-22).
 
-So |key - key'| <= max(U, V(g), d (1 + 2^-22)). It is 0 where d is 0, and d where every bias is 0: a
-score plus zero is not rounded.
+So |key - key'| <= max(U(g), V(g), d (1 + 2^-22)). It is 0 where d is 0; and at most d where every
+bias is 0, since a score plus zero is not rounded.
 
 **Sets.** Two selects of the K largest keys, ties in any order, with |key - key'| <= B for each
 expert. If their sets differ, some expert e is in the first set only and some f in the second only:
@@ -90,7 +91,9 @@ def key_bound(
     if apart == 0 or bias_low == bias_high == 0.0:
         return float(score_abs_bound)
     step = _spacing_below(largest)
-    same_binade = (apart // step + 1) * step
+    steps = math.floor(apart / step)
+    even = apart == steps * step and steps % 2 == 0
+    same_binade = apart if even else (steps + 1) * step
     across = (apart + step * 3 / 4) // (step / 2) * (step / 2)
     far_apart = apart * (1 + Fraction(1, 1 << 22))
     return _rounded_up(max(same_binade, across, far_apart))
