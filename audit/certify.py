@@ -90,7 +90,7 @@ def certify_forms(
     if fresh:
         partial.unlink(missing_ok=True)
     started = time.perf_counter()
-    record = _scan(first, second, partial, threads or os.cpu_count() or 1, progress)
+    record = _scan(first, second, partial, _threads(threads), progress)
     special = (special_scores(first), special_scores(second))
     result = ScoreCertificate(
         first,
@@ -143,6 +143,10 @@ def _scan(
         _write(partial, json.dumps(record.as_dict()))
         raise
     return record
+
+
+def _threads(wanted: int | None) -> int:
+    return (os.cpu_count() or 1) if wanted is None else wanted
 
 
 def _read_partial(path: Path) -> ScanRecord:

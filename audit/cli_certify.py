@@ -39,8 +39,13 @@ def certify(
 
     low, high = _bias(bias)
     known = load_certificate(form_a, form_b)
-    with _progress() as advance:
-        found = certify_forms(form_a, form_b, fresh=fresh, progress=advance)
+    try:
+        with _progress() as advance:
+            found = certify_forms(form_a, form_b, fresh=fresh, progress=advance)
+    except KeyboardInterrupt:
+        kept = "starts again" if fresh else "goes on from here"
+        print(f"neartie: interrupted; the next run {kept}", file=sys.stderr)
+        raise typer.Exit(130) from None
     if fresh and known is not None and known.record != found.record:
         got = f"counts unlike those of {known.provenance['date']}"
         expected = "the same; if the form was changed, raise its version"

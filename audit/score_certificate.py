@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
@@ -12,7 +13,7 @@ import numpy as np
 from ..banks.errors import InputError
 from ..kernels.exhaustive import FINITE_PLACES, SpecialScores
 from ..kernels.exhaustive_record import EXACT_BINS, FormCounts, RingCounts, ScanRecord
-from ..kernels.float_line import RANGES, bits_at, value_at
+from ..kernels.float_line import RANGES, bits_at
 from .metrics.score_bounds import key_bound, swap_window
 from .metrics.ulp import from_ordered
 
@@ -97,9 +98,14 @@ class ScoreCertificate:
             "form_a": self.form_a,
             "form_b": self.form_b,
             "ranges": {name: _range_dict(self.range(name), forms, name) for name in RANGES},
-            "special": [asdict(one) for one in self.special],
+            "special": {
+                form: _special_dict(one) for form, one in zip(forms, self.special, strict=True)
+            },
             "provenance": dict(self.provenance),
-            "counts": self.record.as_dict(),
+            "counts": {
+                **self.record.as_dict(),
+                "special": [asdict(one) for one in self.special],
+            },
         }
 
     def to_json(self) -> str:
@@ -118,7 +124,7 @@ class ScoreCertificate:
             version = data["record_version"]
             if version != RECORD_VERSION:
                 raise InputError("record_version", version, RECORD_VERSION, where)
-            first, second = (SpecialScores(**one) for one in data["special"])
+            first, second = (SpecialScores(**one) for one in data["counts"]["special"])
             form_a, form_b = data["form_a"], data["form_b"]
             versions = (data["forms"][form_a], data["forms"][form_b])
             record = ScanRecord.from_dict(data["counts"])
@@ -201,8 +207,24 @@ def _form_dict(counts: FormCounts) -> dict[str, Any]:
     }
 
 
+def _special_dict(special: SpecialScores) -> dict[str, Any]:
+    return {
+        "minus_infinity": _number(special.minus_infinity),
+        "plus_infinity": _number(special.plus_infinity),
+        "nan_inputs": special.nan_inputs,
+        "nan_scores": special.nan_scores,
+        "first_nan_that_gives_a_number": _input(special.first_number_at),
+    }
+
+
+def _number(bits: int) -> dict[str, Any]:
+    """A number as its bit pattern and its value; None for a value that JSON cannot hold."""
+    value = float(np.uint32(bits).view(np.float32))
+    return {"bits": f"0x{bits:08x}", "value": value if math.isfinite(value) else None}
+
+
 def _input(place: int) -> dict[str, Any] | None:
     """An input as its bit pattern and its value; None for one that does not occur."""
     if place < 0:
         return None
-    return {"bits": f"0x{bits_at(place):08x}", "value": float(value_at(place))}
+    return _number(bits_at(place))

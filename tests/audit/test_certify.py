@@ -147,8 +147,11 @@ def test_an_interrupted_run_goes_on_to_the_same_record(tmp_path: Path, cache: Pa
     assert seen == [(1000, "exp, identity"), (2000, "exp, identity")]
     assert rest == [3000, 4000, 5000, 6000]
     assert [path.name for path in cache.iterdir()] == ["exp@1--identity@1.r1.json"]
-    fresh = certify_forms("exp", "identity", fresh=True)
-    assert fresh.record == whole.record
+    assert certify_forms("exp", "identity", cache_dir=tmp_path, fresh=True).record == whole.record
+    itself = certify_forms("exp", "exp")
+    assert itself.max_ulp("all") == itself.range("all").pair.differ == 0
+    with pytest.raises(InputError, match="threads=0"):
+        certify_forms("exp", "identity", fresh=True, threads=0)
 
 
 @pytest.mark.usefixtures("small")
@@ -222,6 +225,16 @@ def test_the_command_prints_one_document(
 def test_a_fresh_run_that_differs_is_told(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     assert run(monkeypatch, "exp", "tanh", "--fresh") == 2
     assert "certificate=counts unlike those of" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("small")
+def test_an_interruption_says_what_was_kept(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    def stop(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, "scan_blocks", stop)
+    assert run(monkeypatch, "exp", "identity") == 130
+    assert capsys.readouterr().err == "neartie: interrupted; the next run goes on from here\n"
 
 
 @pytest.mark.parametrize(

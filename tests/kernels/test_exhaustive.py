@@ -78,7 +78,8 @@ def bin_of(distance: int) -> int:
 
 
 def slow_pair(a: F32, b: F32, place: int) -> tuple[PairCounts, list[int]]:
-    result = dict(zip([slot.name.lower() for slot in PairSlot], EMPTY_PAIR, strict=True))
+    names = [slot.name.lower() for slot in PairSlot]
+    result: dict[str, int] = dict(zip(names, EMPTY_PAIR, strict=True))
     bins = [0] * BINS
     for i, (one, other) in enumerate(zip(a, b, strict=True)):
         result["inputs"] += 1
