@@ -89,8 +89,7 @@ def certify_forms(
     partial = path.with_suffix(".partial")
     if fresh:
         partial.unlink(missing_ok=True)
-    started = time.perf_counter()
-    record = _scan(first, second, partial, _threads(threads), progress)
+    record, seconds = _scan(first, second, partial, _threads(threads), progress)
     special = (special_scores(first), special_scores(second))
     result = ScoreCertificate(
         first,
@@ -98,7 +97,7 @@ def certify_forms(
         _versions(first, second),
         record,
         special,
-        _provenance(f"neartie certify {first} {second} --fresh", time.perf_counter() - started),
+        _provenance(f"neartie certify {first} {second} --fresh", seconds),
     )
     write_certificate(result, path)
     partial.unlink(missing_ok=True)
@@ -124,10 +123,14 @@ def default_cache_dir() -> Path:
 
 def _scan(
     form_a: str, form_b: str, partial: Path, threads: int, progress: Progress | None
-) -> ScanRecord:
-    """Evaluate what ``partial`` does not hold yet, and save what there is on the way."""
-    record = _read_partial(partial)
-    saved = time.monotonic()
+) -> tuple[ScanRecord, float]:
+    """Evaluate what ``partial`` does not hold yet, and save what there is on the way.
+
+    Returns:
+        The record, and the seconds of all the runs that made it.
+    """
+    record, before = _read_partial(partial)
+    started = saved = time.monotonic()
     todo = [block for block in blocks() if not record.covers(block.start, block.stop)]
     done = sum(stop - start for start, stop in record.done)
     try:
@@ -137,24 +140,29 @@ def _scan(
             if progress is not None:
                 progress(done, FINITE_PLACES, f"{form_a}, {form_b}")
             if time.monotonic() - saved > _SECONDS_BETWEEN_SAVES:
-                _write(partial, json.dumps(record.as_dict()))
                 saved = time.monotonic()
+                _write_partial(partial, record, before + saved - started)
     except BaseException:
-        _write(partial, json.dumps(record.as_dict()))
+        _write_partial(partial, record, before + time.monotonic() - started)
         raise
-    return record
+    return record, before + time.monotonic() - started
 
 
 def _threads(wanted: int | None) -> int:
     return (os.cpu_count() or 1) if wanted is None else wanted
 
 
-def _read_partial(path: Path) -> ScanRecord:
+def _write_partial(path: Path, record: ScanRecord, seconds: float) -> None:
+    _write(path, json.dumps({"seconds": round(seconds, 1), **record.as_dict()}))
+
+
+def _read_partial(path: Path) -> tuple[ScanRecord, float]:
     """The record of an interrupted run, or of nothing; the name holds forms and versions."""
     if not path.is_file():
-        return ScanRecord.empty()
+        return ScanRecord.empty(), 0.0
     try:
-        return ScanRecord.from_dict(json.loads(path.read_text(encoding="utf-8")))
+        data = json.loads(path.read_text(encoding="utf-8"))
+        return ScanRecord.from_dict(data), float(data["seconds"])
     except (ValueError, KeyError, TypeError) as error:
         raise InputError("partial result", error, "as written; delete it", str(path)) from error
 

@@ -56,7 +56,7 @@ def print_certificate(
     first, second = certificate.form_a, certificate.form_b
     console.print(
         f"[bold]{first}[/] ({FORMS[first].steps})\n[bold]{second}[/] ({FORMS[second].steps})\n"
-        f"all 2^32 FP32 inputs evaluated on {made['date']} in {made['seconds']} s "
+        f"all 2^32 FP32 inputs evaluated in {made['seconds']} s on {made['date']} "
         f"({made['cores']} cores, {made['machine']})\n"
     )
     for table in (
