@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..banks.errors import InputError
@@ -22,15 +24,30 @@ def write_evidence(result: AuditResult, directory: str | Path) -> Path:
     Raises:
         InputError: the directory exists and is not empty, or cannot be made.
     """
+    return write_files(
+        directory,
+        texts={"audit.json": result.to_json() + "\n", "report.md": result.to_markdown()},
+        tables={"swaps.parquet": result.swaps, "values.parquet": result.values},
+    )
+
+
+def write_files(
+    directory: str | Path, *, texts: Mapping[str, str], tables: Mapping[str, pa.Table]
+) -> Path:
+    """Write named texts and tables as one new directory, and return its path.
+
+    Raises:
+        InputError: the directory exists and is not empty, or cannot be made.
+    """
     target = Path(directory)
     check_target(target)
     target.parent.mkdir(parents=True, exist_ok=True)
     made = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     try:
-        _text(made / "audit.json", result.to_json() + "\n")
-        pq.write_table(result.swaps, made / "swaps.parquet")
-        pq.write_table(result.values, made / "values.parquet")
-        _text(made / "report.md", result.to_markdown())
+        for name, text in texts.items():
+            (made / name).write_text(text, encoding="utf-8")
+        for name, table in tables.items():
+            pq.write_table(table, made / name)
         made.chmod(0o755)
         if target.exists():
             target.rmdir()
@@ -56,7 +73,3 @@ def check_target(target: Path) -> None:
         parent = parent.parent
     if not (parent.is_dir() and os.access(parent, os.W_OK)):
         raise InputError("out", target, "in a directory that can be written", "--out")
-
-
-def _text(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -69,6 +70,27 @@ class Tally:
         _count_flags(self.input_flags, comparison.input_flags, RowFlag, 1)
         self._add_units(comparison, keys, rank)
 
+    def add_alike(self, bank: str, alike: AlikeRows, keys: UnitKeys, rank: int = 0) -> None:
+        """Count valid rows of one rank whose sets are equal and whose weights are in the budget."""
+        rows = len(alike.reordered)
+        reordered = int(np.count_nonzero(alike.reordered))
+        drift = int(np.count_nonzero(alike.weight_ulp))
+        self.rows += rows
+        self.unique_rows += rows if rank == 0 else 0
+        self.counts[SetClass.IDENTICAL] += rows - reordered
+        self.counts[SetClass.REORDERED] += reordered
+        self.weight_classes[WeightClass.equal] += rows - drift
+        self.weight_classes[WeightClass.drift] += drift
+        self.weight_ulp.update(alike.histogram)
+        if keys.clustered:
+            self.cluster_units.update(keys.unit.tolist())
+        elif rank == 0:
+            self.row_units += rows
+        if rows:
+            worst = int(np.argmax(alike.weight_ulp))
+            row, value = int(keys.row[worst]), int(alike.weight_ulp[worst])
+            self._keep_worst(Witness(bank, row, rank, value))
+
     def merge(self, other: Tally) -> None:
         """Add another tally of the same width."""
         self.rows += other.rows
@@ -124,6 +146,21 @@ class Tally:
     def _keep_worst(self, witness: Witness) -> None:
         if self.worst_weight is None or witness.value > self.worst_weight.value:
             self.worst_weight = witness
+
+
+@dataclass(frozen=True, eq=False)
+class AlikeRows:
+    """Rows on which both paths select one set, with weights within the budget.
+
+    Attributes:
+        reordered: [row] bool, in another order.
+        weight_ulp: [row] int64, largest FP32 distance of a weight.
+        histogram: their weights by FP32 distance.
+    """
+
+    reordered: npt.NDArray[np.bool_]
+    weight_ulp: npt.NDArray[np.int64]
+    histogram: Mapping[int, int]
 
 
 @dataclass(frozen=True, eq=False)

@@ -48,7 +48,7 @@ class PairedRows:
         weight_ulp: [row] int64, largest FP32 distance of one expert's weights; -1 where the sets
             differ or a weight is not finite.
         weight_bins: int64 [ULP_BINS], weights of rows with equal sets by FP32 distance.
-        plain_rows: rows that took the plain path.
+        plain: [row] bool, rows that took the plain path.
         selected_twice: rows of the fast path on which B's set had to be selected too.
     """
 
@@ -62,8 +62,13 @@ class PairedRows:
     shift: F64
     weight_ulp: I64
     weight_bins: I64
-    plain_rows: int
+    plain: npt.NDArray[np.bool_]
     selected_twice: int
+
+    @property
+    def plain_rows(self) -> int:
+        """Rows that took the plain path."""
+        return int(np.count_nonzero(self.plain))
 
     def weight_histogram(self) -> dict[int, int]:
         """Weights by FP32 distance, with the bins of ``classify_weights``."""
@@ -161,14 +166,15 @@ class PairedSelect:
         bins, twice = np.zeros(ULP_BINS, np.int64), 0
         if self.reason is None:
             twice = self._fast(select_logits(self.rules[0], logits), out, bins, threads)
-        plain = np.flatnonzero(out.code == PLAIN)
+        mask = out.code == PLAIN
+        plain = np.flatnonzero(mask)
         if len(plain):
             fill_plain(
                 self.rules, logits, self._bias, self.geometry, self.scoring, plain, out, bins
             )
         return PairedRows(
             out.ids_a, out.weights_a, out.ids_b, out.weights_b, out.code, out.margin_steps,
-            out.margin, out.shift, out.weight_ulp, bins, len(plain), twice,
+            out.margin, out.shift, out.weight_ulp, bins, mask, twice,
         )  # fmt: skip
 
     def _fast(self, logits: F32, out: RowOutputs, bins: I64, threads: int | None) -> int:

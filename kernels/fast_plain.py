@@ -45,7 +45,7 @@ def fill_plain(
         ids_b, w_b = select(rules[1], some, bias, geometry, scoring)
         out.ids_a[part], out.weights_a[part] = ids_a, w_a
         out.ids_b[part], out.weights_b[part] = ids_b, w_b
-        code, ulp = _compare(ids_a, w_a, ids_b, w_b, bins)
+        code, ulp = compare_pairs(ids_a, w_a, ids_b, w_b, bins)
         out.code[part], out.weight_ulp[part] = code, ulp
         steps, margin, shift = _margins(rules, some, bias, geometry, scoring)
         out.margin_steps[part], out.margin[part], out.shift[part] = steps, margin, shift
@@ -56,10 +56,10 @@ def _order(values: F32) -> npt.NDArray[np.int64]:
     return np.where(bits < 0, -(bits & 0x7FFFFFFF), bits)
 
 
-def _compare(
+def compare_pairs(
     ids_a: Any, w_a: F32, ids_b: Any, w_b: F32, bins: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.int64]]:
-    """The code and the largest weight distance of each row; weights of equal sets are counted."""
+    """The code [row] and the largest weight distance [row]; weights of equal sets go into bins."""
     by_a, by_b = np.argsort(ids_a, axis=1), np.argsort(ids_b, axis=1)
     other = np.take_along_axis(ids_a, by_a, axis=1) != np.take_along_axis(ids_b, by_b, axis=1)
     code = np.where((ids_a == ids_b).all(axis=1), IDENTICAL, REORDERED).astype(np.int8)

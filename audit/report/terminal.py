@@ -43,15 +43,13 @@ def print_report(result: AuditResult, console: Console) -> None:
     for table in (bank_table, set_table, triangle_table, weight_table):
         shown = table(record)
         if shown.rows:
-            console.print(_rich(shown))
+            console.print(rich_table(shown))
     _certificates(result, console)
-    _reasons(record, console)
-    state = record["verdict"]["state"]
-    console.print(f"verdict  [{_COLOURS[state]}]{state}[/]")
-    console.print(f"class    [bold]{escape(class_line(record))}[/]")
+    print_reasons(record, console)
 
 
-def _rich(table: Table) -> RichTable:
+def rich_table(table: Table) -> RichTable:
+    """Return a table as rich draws it."""
     rich = RichTable(title=table.title, title_justify="left", title_style="bold", box=None)
     for number, column in enumerate(table.columns):
         text = number == 0 or column in ("bank", "tensor", "stage", "unit", "worst at", "sha256")
@@ -71,7 +69,8 @@ def _certificates(result: AuditResult, console: Console) -> None:
         console.print(f"    [dim]{escape(certificate['snippet'])}[/]")
 
 
-def _reasons(record: Mapping[str, Any], console: Console) -> None:
+def print_reasons(record: Mapping[str, Any], console: Console) -> None:
+    """Print the reasons, failing ones first, then verdict and class."""
     reasons = record["verdict"]["reasons"]
     console.print("\n[bold]Reasons[/]" if reasons else "\nNo difference was found.")
     order = list(_COLOURS)
@@ -81,3 +80,6 @@ def _reasons(record: Mapping[str, Any], console: Console) -> None:
         console.print(f"  [{colour}]{reason['state']}[/] {escape(reason['text'])}")
     if len(ranked) > _REASONS_SHOWN:
         console.print(f"  and {len(ranked) - _REASONS_SHOWN} more (--json or --out shows all)")
+    state = record["verdict"]["state"]
+    console.print(f"verdict  [{_COLOURS[state]}]{state}[/]")
+    console.print(f"class    [bold]{escape(class_line(record))}[/]")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .audit.certify import certify_forms
     from .audit.explain import explain_rows
+    from .audit.gate.run import run_gate
     from .audit.plan import plan_rows
     from .audit.policy import Policy, load_policy
     from .audit.replay import replay_row
@@ -29,6 +30,7 @@ _HOMES = {
     "register": "kernels.registry",
     "replay_row": "audit.replay",
     "run_audit": "audit.run",
+    "run_gate": "audit.gate.run",
 }
 
 __all__ = [
@@ -43,6 +45,7 @@ __all__ = [
     "register",
     "replay_row",
     "run_audit",
+    "run_gate",
 ]
 
 
