@@ -25,6 +25,7 @@ from .scores import FORMS
 from .select import SelectArithmetic, check_select, engine_rule, select_bias, select_logits
 
 _ROWS_PER_THREAD: Final = 64
+_ROWS_PER_SPAN: Final = 1024
 _MOST_BIAS: Final = float(1 << 20)
 _FAST_CODES: Final = tuple(FORMS[name].code for name in FAST_FORMS)
 
@@ -181,19 +182,21 @@ class PairedSelect:
         rows, window = len(logits), -1.0 if self.window is None else self.window
         workers = (os.cpu_count() or 1) if threads is None else threads
         workers = max(1, min(workers, rows // _ROWS_PER_THREAD))
-        parts = [np.zeros(ULP_BINS, np.int64) for _ in range(workers)]
-        cuts = [rows * worker // workers for worker in range(workers + 1)]
+        # More spans than threads: one that is held up by other work leaves the rest to the others.
+        spans = 1 if workers == 1 else max(workers, rows // _ROWS_PER_SPAN)
+        parts = [np.zeros(ULP_BINS, np.int64) for _ in range(spans)]
+        cuts = [rows * span // spans for span in range(spans + 1)]
 
-        def piece(worker: int, span: tuple[int, int]) -> int:
-            engines, bins = self._engines, parts[worker]
+        def piece(number: int, span: tuple[int, int]) -> int:
+            engines, bins = self._engines, parts[number]
             return gate_rows(logits, self._used, engines, self._slack, window, out, bins, span)
 
-        spans = list(enumerate(pairwise(cuts)))
+        jobs = list(enumerate(pairwise(cuts)))
         if workers == 1:
-            twice = piece(*spans[0])
+            twice = piece(*jobs[0])
         else:
             with ThreadPoolExecutor(workers) as pool:
-                twice = sum(pool.map(lambda job: piece(*job), spans))
+                twice = sum(pool.map(lambda job: piece(*job), jobs))
         for part in parts:
             bins += part
         return twice

@@ -164,7 +164,7 @@ def _bin(steps: int) -> int:
 
 
 @numba.njit(cache=True, error_model="numpy")
-def _weight_ulp(ids_a: Any, w_a: Any, ids_b: Any, w_b: Any, scratch: Any, bins: Any) -> int:
+def row_weight_ulp(ids_a: Any, w_a: Any, ids_b: Any, w_b: Any, scratch: Any, bins: Any) -> int:
     """The largest FP32 distance of two weights of one expert, counted into ``bins``; -1: none."""
     largest = 0
     for slot in range(len(ids_a)):
@@ -180,7 +180,7 @@ def _weight_ulp(ids_a: Any, w_a: Any, ids_b: Any, w_b: Any, scratch: Any, bins: 
 
 
 @numba.njit(cache=True, error_model="numpy")
-def _same(ids_a: Any, ids_b: Any, marks: Any, mark: int) -> int:
+def row_code(ids_a: Any, ids_b: Any, marks: Any, mark: int) -> int:
     """The code of two rows of distinct ids."""
     count = len(ids_a)
     alike: Any = 0
@@ -278,12 +278,12 @@ def gate_rows(
             chosen[n] = first[order[n]]
             all_b[chosen[n]] = side_b[1][order[n]]
         finish(all_b, chosen, rule_b, values, sums, out.ids_b[row], out.weights_b[row])
-        code = _same(out.ids_a[row], out.ids_b[row], marks, row)
+        code = row_code(out.ids_a[row], out.ids_b[row], marks, row)
         out.weight_ulp[row] = -1
         if code != DIFFERENT:
             ids_a, ids_b = out.ids_a[row], out.ids_b[row]
             w_a, w_b = out.weights_a[row], out.weights_b[row]
-            out.weight_ulp[row] = _weight_ulp(ids_a, w_a, ids_b, w_b, scratch, bins)
+            out.weight_ulp[row] = row_weight_ulp(ids_a, w_a, ids_b, w_b, scratch, bins)
             code = PLAIN if out.weight_ulp[row] < 0 else code
         out.code[row] = code
     return twice

@@ -21,6 +21,8 @@ from .sides import Side, parse_side, proven_window
 
 SHARD_ROWS: Final = 16384
 SAMPLE_EVERY: Final = 512
+SAMPLE_EVERY_RECORDED: Final = 4096
+"""Fewer where the logits of a sampled row must be fetched."""
 DEFAULT_SOURCE: Final = "normal:geometry=k3"
 DEFAULT_ROWS: Final = 3_200_000
 DEFAULT_WIDTHS: Final = (9, 12, 16, 20)
@@ -107,7 +109,7 @@ def make_plan(
     seed: int,
     policy: Policy,
     shard_rows: int = SHARD_ROWS,
-    sample_every: int = SAMPLE_EVERY,
+    sample_every: int | None = None,
 ) -> tuple[GatePlan, list[Bank]]:
     """Return the plan and its opened banks; nothing is run.
 
@@ -125,6 +127,9 @@ def make_plan(
     specs = _bank_specs([source] if isinstance(source, str) else list(source), rows, seed)
     banks = [open_bank(spec) for spec in specs]
     shares = _shares(banks, rows)
+    if sides[0].recorded is not None or sides[1].recorded is not None:
+        widths = recorded_widths(banks, sides, widths)
+        sample_every = sample_every or SAMPLE_EVERY_RECORDED
     plan = GatePlan(
         banks=tuple(specs),
         digests=tuple(bank.digest for bank in banks),
@@ -135,7 +140,7 @@ def make_plan(
         seed=seed,
         policy=policy.model_dump(mode="json"),
         shard_rows=shard_rows,
-        sample_every=sample_every,
+        sample_every=sample_every or SAMPLE_EVERY,
         windows=tuple(_windows(bank, sides, widths) for bank in banks),
         code=code_digest(),
     )
@@ -195,6 +200,31 @@ def _shares(banks: Sequence[Bank], rows: int | None) -> tuple[int, ...]:
         return tuple(bank.rows for bank in banks)
     shares = _split(rows, len(banks))
     return tuple(min(share, bank.rows) for share, bank in zip(shares, banks, strict=True))
+
+
+def recorded_widths(
+    banks: Sequence[Bank], sides: tuple[Side, Side], widths: Sequence[int]
+) -> Sequence[int]:
+    """Return the width that the outputs were recorded at; the given ones where it is unknown.
+
+    Raises:
+        InputError: a side is a select, or a bank lacks the outputs, their weights, or one width.
+    """
+    known: set[int] = set()
+    for side in sides:
+        if side.recorded is None:
+            raise InputError("select", side.spec, "recorded, as the other side", "gate")
+        for bank in banks:
+            if side.recorded not in bank.recorded_widths:
+                have = ", ".join(sorted(bank.recorded_widths)) or "none"
+                raise InputError("recorded", side.recorded, f"one of {have}", bank.name)
+            if bank.read_outputs(0, 1).recorded[side.recorded][1] is None:
+                raise InputError("weights", "nothing", "recorded with the ids", bank.name)
+            width = bank.recorded_widths[side.recorded]
+            known |= set() if width is None else {width}
+    if len(known) > 1:
+        raise InputError("width", sorted(known), "one recorded width", "gate")
+    return tuple(known) or tuple(widths)
 
 
 def _windows(

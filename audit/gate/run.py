@@ -20,7 +20,6 @@ from .plan import (
     DEFAULT_ROWS,
     DEFAULT_SOURCE,
     DEFAULT_WIDTHS,
-    SAMPLE_EVERY,
     SHARD_ROWS,
     GatePlan,
     make_plan,
@@ -48,14 +47,15 @@ def run_gate(
     sample: tuple[int, int] | None = None,
     device: str = "cpu",
     shard_rows: int = SHARD_ROWS,
-    sample_every: int = SAMPLE_EVERY,
+    sample_every: int | None = None,
     progress: Progress | None = None,
 ) -> GateResult:
     """Run two selects over many rows and judge every difference.
 
     Args:
         baseline: the select that exists, such as ``topk_sigmoid`` or ``hf:bias=bf16``; ``auto``
-            takes ``fused`` up to 8 rows and ``standalone`` above.
+            takes ``fused`` up to 8 rows and ``standalone`` above. ``recorded:name=NAME`` on both
+            sides takes outputs that the bank carries, and reads logits of few rows only.
         candidate: the select that would replace it.
         source: a generator, ``k3-mini``, ``resample:...``, a bank directory, or several.
         rows: split evenly over the banks, and each bank's over the widths; None takes all rows.
@@ -67,7 +67,8 @@ def run_gate(
         sample: (events, rows) of a small sample to be held against the gate.
         device: ``cpu``; another one is recorded as not run.
         shard_rows: rows of one shard.
-        sample_every: one row in so many is checked by the reference in full.
+        sample_every: one row in so many is checked by the reference in full; None takes 512, or
+            4096 where outputs are recorded.
         progress: called with (rows done, rows in all, text).
 
     Raises:

@@ -13,7 +13,8 @@ from ...banks.bank import Bank, RowBlock
 from ...banks.open import open_bank
 from ...kernels.fast_gate import PairedRows, PairedSelect, histogram_of
 from ...kernels.fast_plain import compare_pairs
-from ...kernels.fast_rows import DIFFERENT, REORDERED, ULP_BINS
+from ...kernels.fast_recorded import Outputs, compare_recorded
+from ...kernels.fast_rows import DIFFERENT, PLAIN, REORDERED, ULP_BINS
 from ...kernels.reference import reference_product
 from ..certificates import Place, certificates, severity
 from ..compare import BASELINE, CANDIDATE, RankRows, RowComparison, compare_rows
@@ -137,13 +138,18 @@ class ShardRunner:
     def run(self, shard: Shard) -> ShardResult:
         """Return the counts and certificates of one shard; the same bits wherever it runs."""
         result = ShardResult()
-        bank, pair = self.bank(shard.bank), self._pair(shard.bank, shard.width)
+        bank, recorded = self.bank(shard.bank), self.sides[0].recorded is not None
         sample = sampled_rows(self.plan, shard)
         pending: list[ClosePart] = []
-        for start in range(shard.start, shard.stop, BLOCK_ROWS):
-            stop = min(start + BLOCK_ROWS, shard.stop)
-            block = at_logits(bank, bank.read(start, stop))
-            rows = pair.run(_logits(block), threads=1)
+        step = shard.stop - shard.start if recorded else BLOCK_ROWS
+        for start in range(shard.start, shard.stop, step):
+            stop = min(start + step, shard.stop)
+            if recorded:
+                block = bank.read_outputs(start, stop)
+                rows = compare_recorded(self._outputs(block), bank.geometry.experts)
+            else:
+                block = at_logits(bank, bank.read(start, stop))
+                rows = self._pair(shard.bank, shard.width).run(_logits(block), threads=1)
             chosen = sample[(sample >= start) & (sample < stop)] - start
             pending.append(self._block(result, shard, block, rows, chosen))
             if sum(len(part.rows) for part in pending) >= BLOCK_ROWS:
@@ -151,7 +157,19 @@ class ShardRunner:
                 pending = []
         self._judge(result, shard, pending)
         self._trim(result)
+        # From a shard earlier on: a record batch may lie in two shards.
+        bank.forget(max(0, shard.start - self.plan.shard_rows), shard.stop)
         return result
+
+    def _outputs(self, block: RowBlock) -> tuple[Outputs, Outputs]:
+        """Ids and weights of both sides, as the bank carries them."""
+        found = []
+        for side in self.sides:
+            assert side.recorded is not None
+            ids, weights = block.recorded[side.recorded]
+            assert weights is not None, "the plan refuses outputs without weights"
+            found.append((ids, weights))
+        return found[0], found[1]
 
     def _block(
         self,
@@ -162,7 +180,7 @@ class ShardRunner:
         sample: npt.NDArray[np.int64],
     ) -> ClosePart:
         """Count a block's ordinary rows; return the ones that need a closer look."""
-        unusual = (rows.code == DIFFERENT) | (rows.weight_ulp < 0)
+        unusual = (rows.code >= DIFFERENT) | (rows.weight_ulp < 0)
         unusual |= rows.weight_ulp > self.policy.weight_budget_ulp
         plain = np.flatnonzero(rows.plain)
         if len(plain):
@@ -181,11 +199,22 @@ class ShardRunner:
         return ClosePart(
             full + block.start,
             {name: values[full] for name, values in block.keys.items()},
-            _logits(block)[full],
+            self._some_logits(shard, block, full),
             (rows.ids_a[full], rows.ids_b[full]),
             (rows.weights_a[full], rows.weights_b[full]),
             np.isin(full, sample),
         )
+
+    def _some_logits(
+        self, shard: Shard, block: RowBlock, rows: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.float32]:
+        """FP32 logits of some rows; read now where the block holds outputs alone."""
+        if block.logits is not None:
+            return np.asarray(block.logits[rows])
+        bank = self.bank(shard.bank)
+        if not len(rows):
+            return np.empty((0, bank.geometry.experts), np.float32)
+        return _logits(at_logits(bank, bank.read_rows(rows + block.start)))
 
     def _alike(
         self,
@@ -198,8 +227,9 @@ class ShardRunner:
     ) -> None:
         """Count the rows that need no closer look."""
         apart = np.zeros(ULP_BINS, np.int64)
+        some = full[rows.code[full] != PLAIN]
         compare_pairs(
-            rows.ids_a[full], rows.weights_a[full], rows.ids_b[full], rows.weights_b[full], apart
+            rows.ids_a[some], rows.weights_a[some], rows.ids_b[some], rows.weights_b[some], apart
         )
         alike_rows = AlikeRows(
             rows.code[alike] == REORDERED,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -198,7 +198,8 @@ def check_sample(
     if trials < 1 or not 0 <= events <= trials:
         raise InputError("sample", f"{events}/{trials}", "events/trials, at least one", "gate")
     table = [[events, trials - events], [differing, rows - differing]]
-    p_value = float(fisher_exact(table)[1]) if rows else 1.0
+    test: Any = fisher_exact(table) if rows else (1.0, 1.0)
+    p_value = float(test[1])
     bound = upper_bound(differing, rows, confidence)
     at_bound = float(binom.sf(events - 1, trials, bound))
     return SampleCheck(events, trials, p_value, at_bound, p_value < 1.0 - confidence)

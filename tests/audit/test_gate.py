@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from neartie.audit.gate.shard_file import read_shard, write_shard
 from neartie.audit.policy import Policy
 from neartie.banks.errors import InputError
 from neartie.banks.open import open_bank
+from neartie.banks.store import StoredBank
 from neartie.banks.write import write_bank
 from neartie.kernels.fast_gate import PairedRows, PairedSelect
 from neartie.kernels.fast_plain import compare_pairs
@@ -222,6 +224,65 @@ def test_a_certificate_replays() -> None:
     assert set(replayed.ids["baseline"][0]) - set(replayed.ids["candidate"][0]) == set(
         certificate["dropped"]
     )
+
+
+def recorded_bank(folder: Path) -> Path:
+    """2000 rows with outputs of two paths: one far swap, one id twice, one weight off by much."""
+    source = open_bank("normal:geometry=k3,rows=2000,seed=5")
+    block = source.read(0, 2000)
+    assert block.logits is not None
+    rules = SELECTS["standalone"], SELECTS["fused"]
+    bias = source.weights["correction_bias"]
+    outputs = [select(r, block.logits, bias, source.geometry, source.scoring) for r in rules]
+    recorded: dict[str, Any] = dict(zip(("old", "new"), outputs, strict=True))
+    ids, weights = recorded["new"]
+    ids[700, 15] = int(np.argsort(block.logits[700])[400])
+    ids[800, 3] = ids[800, 4]
+    weights[900, 2] *= np.float32(1.01)
+    header = replace(source.header, recorded_widths={"old": 16, "new": 16})
+    with_outputs = replace(block, recorded=recorded)
+    write_bank(folder, header, source.weights, [with_outputs])
+    return folder
+
+
+def test_recorded_outputs_are_compared_without_the_logits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = recorded_bank(tmp_path / "bank")
+    touched: list[int] = []
+    read_rows = StoredBank.read_rows
+
+    def counted(self: StoredBank, rows: Any) -> Any:
+        touched.extend(rows.tolist())
+        return read_rows(self, rows)
+
+    def refused(*_: Any) -> Any:
+        raise AssertionError("whole rows were read")
+
+    monkeypatch.setattr(StoredBank, "read_rows", counted)
+    monkeypatch.setattr(StoredBank, "_read", refused)
+    sides = ("recorded:name=old", "recorded:name=new")
+    result = run_gate(*sides, str(place), shard_rows=512, sample_every=500)
+    (width,) = result.record["widths"]
+    assert width["width"] == 16
+    assert width["counts"]["far_swap"] == 1
+    assert width["counts"]["invalid"] == 1
+    assert width["breaches"]["candidate"] == {"duplicate_id": 1}
+    assert width["max_weight_ulp"] > 8
+    assert sum(width["counts"].values()) == 2000
+    assert {700, 800, 900} <= set(touched)
+    assert len(touched) < 20
+    named = [c["row"] for c in result.swaps.to_pylist() if c["set_class"] == "far_swap"]
+    assert named == [700]
+    assert result.verdict.state == "FAIL"
+
+
+def test_recorded_sides_are_checked(tmp_path: Path) -> None:
+    place = str(recorded_bank(tmp_path / "bank"))
+    with pytest.raises(InputError, match="recorded=none, but should be one of new, old"):
+        run_gate("recorded:name=none", "recorded:name=new", place)
+    with pytest.raises(InputError, match="select=fused, but should be recorded"):
+        run_gate("recorded:name=old", "fused", place)
 
 
 def test_a_small_sample_is_held_against_the_gate() -> None:
