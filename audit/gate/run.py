@@ -172,7 +172,7 @@ def _limitations(
 ) -> list[str]:
     """What a signature must disclose whatever the figures are."""
     texts = []
-    generated = [b for b in banks if b.provenance.get("model") == "none: generated rows"]
+    generated = [b for b in banks if b.header.provenance.get("model") == "none: generated rows"]
     if generated:
         rows = sum(n for n, b in zip(plan.rows, banks, strict=True) if b in generated)
         texts.append(f"{rows:,} of {sum(plan.rows):,} rows are generated, not recorded")

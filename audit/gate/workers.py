@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -127,6 +128,8 @@ def _spread(
 
 def _work(text: str, directory: str, numbers: Sequence[int]) -> None:
     """One worker process: its shards in order, then the end."""
+    # An interrupt is for the parent, which then ends its workers.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     plan = GatePlan.from_json(text)
     shards, runner = plan.shards(), ShardRunner(plan)

@@ -146,7 +146,8 @@ def test_same_bits_with_one_and_two_processes_and_after_a_stop(tmp_path: Path) -
     assert bits(again, tmp_path / "three") == bits(one, tmp_path / "four")
 
 
-def test_a_killed_run_is_taken_up(tmp_path: Path) -> None:
+@pytest.mark.parametrize("stop", [signal.SIGKILL, signal.SIGINT])
+def test_a_stopped_run_is_taken_up(tmp_path: Path, stop: signal.Signals) -> None:
     work = tmp_path / "work"
     code = (
         "from neartie.audit.gate.run import run_gate\n"
@@ -156,12 +157,13 @@ def test_a_killed_run_is_taken_up(tmp_path: Path) -> None:
     )
     script = tmp_path / "run.py"
     script.write_text(code)
-    process = subprocess.Popen([sys.executable, "-P", str(script)], env=os.environ)
+    words = [sys.executable, "-P", str(script)]
+    process = subprocess.Popen(words, env=os.environ, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline and len(list(work.glob("*/shard-*.json"))) < 3:
         assert process.poll() is None
         time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
+    process.send_signal(stop)
     process.wait()
     found = len(list(work.glob("*/shard-*.json")))
     assert found >= 3
