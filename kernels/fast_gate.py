@@ -18,9 +18,12 @@ import numpy.typing as npt
 from ..banks.errors import InputError
 from ..banks.geometry import Geometry, ScoringRule
 from .contract import F32, I32
+from .fast_compare import PLAIN, ULP_BINS
 from .fast_plain import fill_plain
-from .fast_rows import LANES, MOST_SLOTS, PLAIN, ULP_BINS, RowOutputs, gate_rows
+from .fast_rows import MOST_SLOTS, gate_rows
 from .fast_score import FAST_FORMS, SCORE_ERROR
+from .fast_scratch import RowOutputs, make_scratch
+from .fast_screen import LANES
 from .scores import FORMS
 from .select import SelectArithmetic, check_select, engine_rule, select_bias, select_logits
 
@@ -40,7 +43,7 @@ class PairedRows:
     Attributes:
         ids_a, ids_b: [row, slot] int32.
         weights_a, weights_b: [row, slot] float32.
-        code: [row] int8: ``fast_rows.IDENTICAL``, ``REORDERED`` or ``DIFFERENT``.
+        code: [row] int8: ``fast_compare.IDENTICAL``, ``REORDERED`` or ``DIFFERENT``.
         margin_steps: [row] int64, FP32 steps between A's own keys K and K + 1; -1 undefined
             (anything non-finite in the row, expert groups, FP64 keys, K = E).
         margin: [row] float64, the same as an exact difference; NaN undefined.
@@ -189,7 +192,10 @@ class PairedSelect:
 
         def piece(number: int, span: tuple[int, int]) -> int:
             engines, bins = self._engines, parts[number]
-            return gate_rows(logits, self._used, engines, self._slack, window, out, bins, span)
+            memory = make_scratch(self.geometry.experts, self.geometry.top_k)
+            return gate_rows(
+                logits, self._used, engines, self._slack, window, out, bins, span, memory
+            )
 
         jobs = list(enumerate(pairwise(cuts)))
         if workers == 1:

@@ -9,7 +9,8 @@ import numpy.typing as npt
 
 from ..banks.geometry import Geometry, ScoringRule
 from .contract import F32
-from .fast_rows import DIFFERENT, IDENTICAL, REORDERED, ULP_BINS, RowOutputs
+from .fast_compare import DIFFERENT, IDENTICAL, REORDERED, ULP_BINS
+from .fast_scratch import RowOutputs
 from .scores import score
 from .select import SelectArithmetic, engine_rule, select, select_bias, select_logits
 

@@ -8,8 +8,8 @@ import numba
 import numpy as np
 
 from .contract import F32, I32
+from .fast_compare import DIFFERENT, PLAIN, ULP_BINS, row_code, row_weight_ulp
 from .fast_gate import PairedRows
-from .fast_rows import DIFFERENT, PLAIN, ULP_BINS, row_code, row_weight_ulp
 
 
 @numba.njit(cache=True, error_model="numpy")

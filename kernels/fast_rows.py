@@ -1,212 +1,120 @@
 """The loop behind ``fast_gate``: two selections of a row from its few best experts.
 
-Work whose result is known is left out; what is left is the plain selects' own arithmetic. A cheap
-key (``fast_score``) of every expert, within ``slack`` of each side's FP32 key, gives a threshold
-that K + 1 experts reach; an expert more than 2 ``slack`` below it is in neither side's first K + 1.
-The others (some 20 of 896) get exact keys and are ranked. A row that is not finite, or has too
-many experts near the threshold, is left to the plain path.
+Work whose result is known is left out; what is left is the plain selects' own arithmetic. A screen
+(``fast_screen``) proves of most experts that they are in neither side's first K + 1. The others
+(some 20 to 30 of 896) get exact keys and are ranked. A row that is not finite, or has too many
+experts near the boundary, is left to the plain path.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-import numba
 import numpy as np
 
 from .contract import F32
-from .fast_score import cheap_sigmoid
-from .scores import fill_scores
-from .select_weights import LANES as WARP
+from .fast_compare import DIFFERENT, PLAIN, order32, row_code, row_weight_ulp
+from .fast_ranking import LOWEST, LOWEST_32, exact_keys, rank, rank_again
+from .fast_scratch import CANDIDATES, RowOutputs, Scratch
+from .fast_screen import (
+    LANES,
+    candidates,
+    cheap_keys,
+    lane_maxima,
+    near_threshold,
+    tangent,
+    tangent_candidates,
+    tangent_maxima,
+    threshold,
+)
+from .prefetch import prefetch_row
 from .select_weights import EngineRule, finish
+from .uncounted import uncounted, uncounted_nogil
 
-IDENTICAL: Final = 0
-REORDERED: Final = 1
-DIFFERENT: Final = 2
-PLAIN: Final = 3
-"""Codes of a row; ``PLAIN`` asks for the plain path."""
-
-LANES: Final = 128
-"""Experts i, i + 128, ... share a lane; the lanes' maxima give the threshold."""
 MOST_SLOTS: Final = 40
 """Largest K: the threshold must be well inside the lanes."""
-_CANDIDATES: Final = 64
-_PIECE: Final = 32
-_LOWEST: Final = np.iinfo(np.int64).min
-_TINY: Final = np.float32(-3.0e38)
-_BISECTIONS: Final = 20
-ULP_BINS: Final = 320
-"""Bins 0..256 are FP32 steps, bin 257 + p is 2^p steps and up, below 2^(p + 1)."""
+# Lanes that should reach the tangent's limit, beyond K: enough that it holds, few enough to rank.
+_SPARE: Final = 3
+_MOST_SPARE: Final = 7
+_ROWS_BETWEEN_TANGENTS: Final = 64
 
 
-class RowOutputs(NamedTuple):
-    """What the loop writes, [row] or [row, slot]; see ``fast_gate.PairedRows``."""
-
-    ids_a: Any
-    weights_a: Any
-    ids_b: Any
-    weights_b: Any
-    code: Any
-    margin_steps: Any
-    margin: Any
-    shift: Any
-    weight_ulp: Any
+@uncounted
+def _move_tangent(bias: F32, shifts: F32, state: Any) -> None:
+    """Put the tangent at the mean logit of the last rows' boundaries."""
+    at = 2.0
+    if state[8] > 0.0:
+        at = min(max(state[7] / state[8], 0.0), 8.0)
+    value, slope, largest = tangent(at, bias, shifts)
+    state[0], state[1], state[2], state[3] = value, slope, at, largest
+    state[7], state[8] = 0.0, 0.0
 
 
-@numba.njit(cache=True, error_model="numpy")
-def order32(key: Any) -> Any:
-    """An integer in the order of finite float32 keys; -0 equals +0."""
-    bits = np.int64(np.float32(key).view(np.int32))
-    return bits if bits >= 0 else -(bits & 0x7FFFFFFF)
+@uncounted
+def _by_tangent(
+    logits: F32, bias: F32, code: int, count: int, slack: float, top_bias: float, s: Scratch
+) -> Any:
+    """Find, score and rank the candidates of a row; their number, 0 unproven, -1 not finite."""
+    state, used = s.state, min(len(logits), LANES)
+    if not tangent_maxima(logits, s.shifts, s.highest):
+        return -1
+    state[5] += 1.0
+    state[6] += 1.0
+    guess = np.float32(state[4])
+    limit = near_threshold(s.highest, used, guess, count + _SPARE, count + _MOST_SPARE)
+    if limit != limit:
+        return 0
+    state[4] = np.float64(limit)
+    total = tangent_candidates(logits, s.shifts, s.highest, limit, s.lanes, s.found)
+    if total > CANDIDATES:
+        return 0
+    exact_keys(code, logits, bias, s.found, total, s)
+    rank(s.ranked, s.places, total, s.order)
+    # z of an excluded expert is below the limit up to two roundings.
+    z = np.float64(limit) + 2.0**-22 * (abs(np.float64(limit)) + state[3] + 1.0)
+    highest_out = max(state[0] + state[1] * (z - state[2]), 0.5 + top_bias)
+    if np.float64(s.keys[s.order[count]]) <= highest_out + 4.0 * slack:
+        return 0
+    state[6] -= 1.0
+    return total
 
 
-@numba.njit(cache=True, error_model="numpy")
-def _cheap_keys(logits: F32, bias: F32, keys: F32) -> bool:
-    """Write cheap keys [expert]; False where a logit is not finite."""
-    worst = np.uint32(0)
-    for i in range(len(logits)):
-        worst = max(worst, np.float32(logits[i]).view(np.uint32) & np.uint32(0x7FFFFFFF))
-        keys[i] = cheap_sigmoid(logits[i]) + bias[i]
-    return bool(worst < np.uint32(0x7F800000))
+@uncounted
+def _by_cheap_keys(logits: F32, bias: F32, code: int, count: int, slack: float, s: Scratch) -> Any:
+    """The same from cheap keys; 0 where too many experts are near the limit, -1 not finite."""
+    experts = len(logits)
+    if not cheap_keys(logits, bias, s.cheap):
+        return -1
+    lane_maxima(s.cheap, s.highest)
+    low = np.float64(threshold(s.highest, min(experts, LANES), count + 1)) - 2.0 * slack
+    limit = np.float32(low) - np.float32(2.0e-7) * abs(np.float32(low))
+    total = candidates(s.cheap, experts, s.highest, limit, s.lanes, s.found)
+    if total > CANDIDATES:
+        return 0
+    exact_keys(code, logits, bias, s.found, total, s)
+    rank(s.ranked, s.places, total, s.order)
+    return total
 
 
-@numba.njit(cache=True, error_model="numpy")
-def _lane_maxima(keys: F32, highest: F32) -> None:
-    """Write the largest of keys lane, lane + LANES, ...; four lines a pass save stores."""
-    lines = keys.reshape(-1, LANES)
-    for lane in range(LANES):
-        highest[lane] = _TINY
-    for line in range(0, len(lines), 4):
-        p, q, r, s = lines[line], lines[line + 1], lines[line + 2], lines[line + 3]
-        for lane in range(LANES):
-            left = p[lane] if p[lane] > q[lane] else q[lane]
-            right = r[lane] if r[lane] > s[lane] else s[lane]
-            both = left if left > right else right
-            highest[lane] = both if both > highest[lane] else highest[lane]
+@uncounted
+def _screened(
+    logits: F32, bias: F32, code: int, count: int, slack: float, top_bias: float, s: Scratch
+) -> Any:
+    """Candidates of a row, scored and ranked by A; 0 or less: the plain path."""
+    state = s.state
+    total: Any = 0
+    # The tangent is left alone where it misses most rows.
+    if state[6] <= 16.0 + 0.5 * state[5]:
+        total = _by_tangent(logits, bias, code, count, slack, top_bias, s)
+    if total == 0:
+        total = _by_cheap_keys(logits, bias, code, count, slack, s)
+    if total > 0:
+        state[7] += np.float64(logits[s.found[s.order[count - 1]]])
+        state[8] += 1.0
+    return total
 
 
-@numba.njit(cache=True, error_model="numpy")
-def _threshold(highest: F32, count: int) -> Any:
-    """A value that at least ``count`` of the lanes' maxima reach, and few more."""
-    low, high = highest[0], highest[0]
-    for lane in range(len(highest)):
-        low = min(low, highest[lane])
-        high = max(high, highest[lane])
-    for _ in range(_BISECTIONS):
-        middle = np.float32(np.float32(0.5) * (low + high))
-        reached = np.int32(0)
-        for lane in range(len(highest)):
-            reached += np.int32(highest[lane] >= middle)
-        if reached >= count:
-            low = middle
-            if reached <= count + 1:
-                break
-        else:
-            high = middle
-    return low
-
-
-@numba.njit(cache=True, error_model="numpy")
-def _candidates(keys: F32, highest: F32, threshold: Any, lanes: Any, found: Any) -> Any:
-    """Write the experts whose cheap key reaches the threshold; return how many."""
-    used: Any = 0
-    for lane in range(len(highest)):
-        lanes[used] = lane
-        used += np.int64(highest[lane] >= threshold)
-    count: Any = 0
-    lines = len(keys) // LANES
-    for n in range(used):
-        i = lanes[n]
-        for _ in range(lines):
-            found[count] = i
-            count += np.int64(keys[i] >= threshold)
-            i += np.uint32(LANES)
-    return count
-
-
-@numba.njit(cache=True, error_model="numpy")
-def _exact(code: int, logits: F32, bias: F32, ids: Any, count: int, side: Any) -> None:
-    """Write the exact scores and keys of ``ids[:count]``, the plain select's arithmetic."""
-    inputs, scores, keys, ranked = side
-    pieces = (count + _PIECE - 1) // _PIECE * _PIECE
-    for n in range(pieces):
-        inputs[n] = logits[ids[n]] if n < count else np.float32(0.0)
-    for start in range(0, pieces, _PIECE):
-        fill_scores(code, inputs[start : start + _PIECE], scores[start : start + _PIECE])
-    for n in range(count):
-        keys[n] = scores[n] + bias[ids[n]]
-    for n in range(pieces):
-        # One integer that orders by key, then by the lower id; ids are below 2^20.
-        ranked[n] = (order32(keys[n]) << 20) - np.int64(ids[n]) if n < count else _LOWEST
-
-
-@numba.njit(cache=True, error_model="numpy")
-def _rank(ranked: Any, count: int, order: Any) -> None:
-    """Write into ``order`` the positions of the ``count`` distinct integers, largest first."""
-    pieces = (count + _PIECE - 1) // _PIECE * _PIECE
-    for n in range(count):
-        value = ranked[n]
-        above: Any = 0
-        for other in range(pieces):
-            above += np.int64(ranked[other] > value)
-        order[above] = n
-
-
-@numba.njit(cache=True, error_model="numpy")
-def _bin(steps: int) -> int:
-    """The bin of a distance, see ``ULP_BINS``."""
-    if steps <= 256:
-        return steps
-    power = 0
-    while steps >> (power + 1):
-        power += 1
-    return 257 + power
-
-
-@numba.njit(cache=True, error_model="numpy")
-def row_weight_ulp(ids_a: Any, w_a: Any, ids_b: Any, w_b: Any, scratch: Any, bins: Any) -> int:
-    """The largest FP32 distance of two weights of one expert, counted into ``bins``; -1: none."""
-    largest = 0
-    for slot in range(len(ids_a)):
-        if w_a[slot] - w_a[slot] != np.float32(0.0) or w_b[slot] - w_b[slot] != np.float32(0.0):
-            return -1
-    for slot in range(len(ids_a)):
-        scratch[ids_a[slot]] = w_a[slot]
-    for slot in range(len(ids_b)):
-        steps = abs(order32(w_b[slot]) - order32(scratch[ids_b[slot]]))
-        bins[_bin(steps)] += 1
-        largest = max(largest, steps)
-    return largest
-
-
-@numba.njit(cache=True, error_model="numpy")
-def row_code(ids_a: Any, ids_b: Any, marks: Any, mark: int) -> int:
-    """The code of two rows of distinct ids."""
-    count = len(ids_a)
-    alike: Any = 0
-    for slot in range(count):
-        alike += np.int64(ids_a[slot] == ids_b[slot])
-    if alike == count:
-        return IDENTICAL
-    for slot in range(count):
-        marks[ids_a[slot]] = mark
-    found: Any = 0
-    for slot in range(count):
-        found += np.int64(marks[ids_b[slot]] == mark)
-    return REORDERED if found == count else DIFFERENT
-
-
-@numba.njit(cache=True, error_model="numpy")
-def _side() -> Any:
-    return (
-        np.zeros(_CANDIDATES, np.float32),
-        np.zeros(_CANDIDATES, np.float32),
-        np.zeros(_CANDIDATES, np.float32),
-        np.zeros(_CANDIDATES, np.int64),
-    )
-
-
-@numba.njit(cache=True, error_model="numpy", nogil=True)
+@uncounted_nogil
 def gate_rows(
     logits: F32,
     bias: F32,
@@ -216,6 +124,7 @@ def gate_rows(
     out: RowOutputs,
     bins: Any,
     span: tuple[int, int],
+    s: Scratch,
 ) -> int:
     """Select rows span[0]..span[1] with both rules; return how many needed B's own selection.
 
@@ -223,67 +132,69 @@ def gate_rows(
         logits: [row, expert] float32, what both sides score.
         bias: [expert] float32, finite.
         rules: of A and of B; their scores are elementwise and in ``FAST_FORMS``.
-        slack: how far a cheap key may be from either side's key.
+        slack: how far a cheap key, or the exact sigmoid plus bias, may be from either side's key.
         window: where A's keys K and K + 1 are further apart than this, B selects the same set;
             negative where nothing is proven.
         out: arrays to be written; rows of code ``PLAIN`` are left undefined.
         bins: int64 [ULP_BINS], weights by FP32 distance, added to.
         span: first row, and the row after the last.
+        s: of ``make_scratch``. Nothing is allocated here, and references are not counted
+            (``_nrt=False``): their atomic additions took a third of the time.
     """
     rule_a, rule_b = rules
     experts, count = logits.shape[1], out.ids_a.shape[1]
-    lines = (experts + LANES - 1) // LANES
-    # The padding is far below every key.
-    keys, maxima = np.full((lines + 3) // 4 * 4 * LANES, _TINY), np.empty(LANES, np.float32)
-    highest, some = maxima[: min(experts, LANES)], keys[: lines * LANES]
-    lanes, found = np.empty(LANES + 1, np.uint32), np.zeros(len(keys) + 1, np.uint32)
-    order, first = np.empty(_CANDIDATES, np.int64), np.empty(_CANDIDATES, np.uint32)
-    side_a, side_b = _side(), _side()
-    all_a, all_b = np.zeros(experts, np.float32), np.zeros(experts, np.float32)
-    chosen = np.empty(count, np.int32)
-    marks, scratch = np.full(experts, -1, np.int64), np.empty(experts, np.float32)
-    values, sums = np.empty(count, np.float32), np.empty(max(2 * count, WARP), np.float32)
+    order, keys, scores, found = s.order, s.keys, s.scores, s.found
+    top_bias = np.float64(bias[0])
+    first, chosen, values, sums, marks = s.first, s.chosen, s.values, s.sums, s.marks
+    all_a, all_b = s.by_expert[0], s.by_expert[1]
+    ids_a, ids_b, w_a, w_b = s.ids[0], s.ids[1], s.weights[0], s.weights[1]
+    for expert in range(experts):
+        marks[expert] = -1
+        top_bias = max(top_bias, np.float64(bias[expert]))
     twice = 0
     for row in range(span[0], span[1]):
+        if (row - span[0]) % _ROWS_BETWEEN_TANGENTS == 0:
+            _move_tangent(bias, s.shifts, s.state)
         out.code[row] = PLAIN
-        if not _cheap_keys(logits[row], bias, keys):
+        line = logits[row]
+        if row + 1 < span[1]:
+            prefetch_row(logits.ctypes.data, row + 1, 4 * experts)
+        total = _screened(line, bias, rule_a.score, count, slack, top_bias, s)
+        if total <= 0:
             continue
-        _lane_maxima(keys, maxima)
-        low = np.float64(_threshold(highest, count + 1)) - 2.0 * slack
-        limit = np.float32(low) - np.float32(2.0e-7) * abs(np.float32(low))
-        total = _candidates(some, highest, limit, lanes, found)
-        if total > _CANDIDATES:
-            continue
-        _exact(rule_a.score, logits[row], bias, found, total, side_a)
-        _rank(side_a[3], total, order)
         for n in range(total):
             first[n] = found[order[n]]
-        key_last, key_next = side_a[2][order[count - 1]], side_a[2][order[count]]
+        key_last, key_next = keys[order[count - 1]], keys[order[count]]
         margin = np.float64(key_last) - np.float64(key_next)
         out.margin[row] = margin
         out.margin_steps[row] = order32(key_last) - order32(key_next)
         for n in range(count):
             chosen[n] = first[n]
-            all_a[first[n]] = side_a[1][order[n]]
-        finish(all_a, chosen, rule_a, values, sums, out.ids_a[row], out.weights_a[row])
+            all_a[first[n]] = scores[order[n]]
+        finish(all_a, chosen, rule_a, values, sums, ids_a, w_a)
         # In A's order: where no swap is possible, B's first K are A's.
         known = margin > window and window >= 0.0
-        _exact(rule_b.score, logits[row], bias, first, count + 1 if known else total, side_b)
-        move = np.float64(side_b[2][count]) - np.float64(key_next)
-        out.shift[row] = move - (np.float64(side_b[2][count - 1]) - np.float64(key_last))
-        side_b[3][count] = _LOWEST if known else side_b[3][count]
-        _rank(side_b[3], count if known else total, order)
-        twice += 0 if known else 1
+        exact_keys(rule_b.score, line, bias, first, count + 1 if known else total, s)
+        move = np.float64(keys[count]) - np.float64(key_next)
+        out.shift[row] = move - (np.float64(keys[count - 1]) - np.float64(key_last))
+        if known:
+            s.ranked[count], s.places[count] = LOWEST, LOWEST_32
+            rank_again(s.ranked, s.places, count, order)
+        else:
+            rank(s.ranked, s.places, total, order)
+            twice += 1
         for n in range(count):
             chosen[n] = first[order[n]]
-            all_b[chosen[n]] = side_b[1][order[n]]
-        finish(all_b, chosen, rule_b, values, sums, out.ids_b[row], out.weights_b[row])
-        code = row_code(out.ids_a[row], out.ids_b[row], marks, row)
-        out.weight_ulp[row] = -1
+            all_b[chosen[n]] = scores[order[n]]
+        finish(all_b, chosen, rule_b, values, sums, ids_b, w_b)
+        code = row_code(ids_a, ids_b, marks, row)
+        ulp = -1
         if code != DIFFERENT:
-            ids_a, ids_b = out.ids_a[row], out.ids_b[row]
-            w_a, w_b = out.weights_a[row], out.weights_b[row]
-            out.weight_ulp[row] = row_weight_ulp(ids_a, w_a, ids_b, w_b, scratch, bins)
-            code = PLAIN if out.weight_ulp[row] < 0 else code
+            ulp = row_weight_ulp(ids_a, w_a, ids_b, w_b, s.weight_of, bins)
+            code = PLAIN if ulp < 0 else code
+        for n in range(count):
+            out.ids_a[row, n], out.weights_a[row, n] = ids_a[n], w_a[n]
+            out.ids_b[row, n], out.weights_b[row, n] = ids_b[n], w_b[n]
+        out.weight_ulp[row] = ulp
         out.code[row] = code
     return twice

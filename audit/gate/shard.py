@@ -11,10 +11,10 @@ import numpy.typing as npt
 
 from ...banks.bank import Bank, RowBlock
 from ...banks.open import open_bank
+from ...kernels.fast_compare import DIFFERENT, PLAIN, REORDERED, ULP_BINS
 from ...kernels.fast_gate import PairedRows, PairedSelect, histogram_of
 from ...kernels.fast_plain import compare_pairs
 from ...kernels.fast_recorded import Outputs, compare_recorded
-from ...kernels.fast_rows import DIFFERENT, PLAIN, REORDERED, ULP_BINS
 from ...kernels.reference import reference_product
 from ..certificates import Place, certificates, severity
 from ..compare import BASELINE, CANDIDATE, RankRows, RowComparison, compare_rows

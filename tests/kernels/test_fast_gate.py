@@ -11,8 +11,8 @@ from hypothesis.extra.numpy import arrays
 
 from neartie.banks.errors import InputError
 from neartie.banks.geometry import PRESETS, Geometry, ScoringRule
+from neartie.kernels.fast_compare import DIFFERENT, IDENTICAL, REORDERED
 from neartie.kernels.fast_gate import PairedRows, PairedSelect
-from neartie.kernels.fast_rows import DIFFERENT, IDENTICAL, REORDERED
 from neartie.kernels.fast_score import FAST_FORMS, SCORE_ERROR, largest_error
 from neartie.kernels.scores import score
 from neartie.kernels.select import SELECTS, make_select, select
@@ -107,6 +107,17 @@ def test_every_pair_of_selects_on_random_rows(name: str, other: str) -> None:
     bias = (rng.standard_normal(896) * 0.02).astype(np.float32)
     got = check((name, other), logits, bias, K3, threads=2)
     assert got.plain_rows == 0
+
+
+@pytest.mark.parametrize("scale", [0.05, 1.0, 3.0, 9.0])
+@pytest.mark.parametrize("spread", [0.0, 0.02, 0.5])
+def test_screens_follow_the_rows(scale: float, spread: float) -> None:
+    """Enough rows for the tangent to move, and for rows that it misses; levels that jump."""
+    rng = np.random.default_rng(11)
+    logits = (rng.standard_normal((400, 896)) * scale).astype(np.float32)
+    logits[200:] += rng.choice([-6.0, 0.0, 4.0], (200, 1)).astype(np.float32)
+    bias = (rng.standard_normal(896) * spread).astype(np.float32)
+    check(("standalone", "fused"), logits, bias, K3)
 
 
 def test_groups_softmax_and_other_functions_take_the_plain_path() -> None:
