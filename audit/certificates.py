@@ -62,6 +62,8 @@ class Place:
     candidate: str
     keys: dict[str, npt.NDArray[Any]]
     first_row: int
+    rows: npt.NDArray[np.int64] | None = None
+    """[row] the bank's row numbers, where they do not follow one another from ``first_row``."""
 
 
 def certificates(
@@ -87,7 +89,7 @@ def certificates(
         dropped = [int(e) for e in sets.dropped[n] if e >= 0]
         added = [int(e) for e in sets.added[n] if e >= 0]
         gap, group_gap = int(sets.gap_ulp[n]), int(sets.group_gap_ulp[n])
-        bank_row = place.first_row + row
+        bank_row = place.first_row + row if place.rows is None else int(place.rows[row])
         yield {
             "bank": place.bank,
             "row": bank_row,

@@ -5,17 +5,16 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from ..banks.errors import InputError
 from .cli_bank import bank_app
+from .cli_certify import certify
+from .cli_gate import gate
 
 app = typer.Typer(
     name="neartie",
@@ -26,6 +25,8 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(bank_app, name="bank")
+app.command()(gate)
+app.command()(certify)
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 
@@ -90,12 +91,13 @@ def audit(
     """Run two paths side by side over banks, widths and ranks, and judge the differences."""
     from .evidence import check_target
     from .policy import load_policy
+    from .progress import progress_bar
     from .report.terminal import print_report
     from .run import run_audit
 
     if out is not None:
         check_target(out)
-    with _progress() as advance:
+    with progress_bar("rows x widths") as advance:
         result = run_audit(
             banks or None,
             baseline=baseline,
@@ -186,27 +188,6 @@ def paths(as_json: Json = False) -> None:
 def _console() -> Console:
     """Terminal output; a pipe gets plain text wide enough for the tables."""
     return Console(width=None if sys.stdout.isatty() else 160, highlight=False)
-
-
-@contextmanager
-def _progress() -> Iterator[Any]:
-    """Yield a callback that shows rows done on stderr; nothing is shown where stderr is no tty."""
-    console = Console(stderr=True)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal
-    ) as bar:
-        task = bar.add_task("rows x widths", total=None)
-
-        def advance(done: int, total: int, name: str) -> None:
-            bar.update(task, completed=done, total=total, description=name)
-
-        yield advance
 
 
 def _stdin_cases() -> Any:

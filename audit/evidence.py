@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..banks.errors import InputError
@@ -22,6 +24,21 @@ def write_evidence(result: AuditRecord, directory: str | Path) -> Path:
     Raises:
         InputError: the directory exists and is not empty, or cannot be made or written.
     """
+    return write_files(
+        directory,
+        texts={"audit.json": result.to_json() + "\n", "report.md": render_markdown(result)},
+        tables={"swaps.parquet": result.swaps, "values.parquet": result.values},
+    )
+
+
+def write_files(
+    directory: str | Path, *, texts: Mapping[str, str], tables: Mapping[str, pa.Table]
+) -> Path:
+    """Write named texts and tables as one new directory, and return its path.
+
+    Raises:
+        InputError: the directory exists and is not empty, or cannot be made.
+    """
     target = Path(directory)
     check_target(target)
     try:
@@ -30,10 +47,10 @@ def write_evidence(result: AuditRecord, directory: str | Path) -> Path:
     except OSError as error:
         raise _unwritable(target, error) from error
     try:
-        _text(made / "audit.json", result.to_json() + "\n")
-        pq.write_table(result.swaps, made / "swaps.parquet")
-        pq.write_table(result.values, made / "values.parquet")
-        _text(made / "report.md", render_markdown(result))
+        for name, text in texts.items():
+            (made / name).write_text(text, encoding="utf-8")
+        for name, table in tables.items():
+            pq.write_table(table, made / name)
         made.chmod(0o755)
         if target.exists():
             target.rmdir()
@@ -73,7 +90,3 @@ def _beside(target: Path, parent: Path) -> Path:
 def _unwritable(target: Path, error: OSError) -> InputError:
     reason = error.strerror or type(error).__name__
     return InputError("out", target, f"a directory that can be written ({reason})", "--out")
-
-
-def _text(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")

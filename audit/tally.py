@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -70,6 +71,24 @@ class Tally:
         _count_flags(self.input_flags, comparison.input_flags, RowFlag, 1)
         self._add_units(comparison, keys, rank)
 
+    def add_alike(self, bank: str, alike: AlikeRows, keys: UnitKeys, rank: int = 0) -> None:
+        """Count valid rows of one rank whose sets are equal and whose weights are in the budget."""
+        rows = len(alike.reordered)
+        reordered = int(np.count_nonzero(alike.reordered))
+        drift = int(np.count_nonzero(alike.weight_ulp))
+        self.rows += rows
+        self.unique_rows += rows if rank == 0 else 0
+        self.counts[SetClass.IDENTICAL] += rows - reordered
+        self.counts[SetClass.REORDERED] += reordered
+        self.weight_classes[WeightClass.EQUAL] += rows - drift
+        self.weight_classes[WeightClass.DRIFT] += drift
+        self.weight_ulp.update(alike.histogram)
+        self._add_unit_keys(keys, rank)
+        if rows:
+            worst = int(np.argmax(alike.weight_ulp))
+            row, value = int(keys.row[worst]), int(alike.weight_ulp[worst])
+            self._keep_worst(Witness(bank, row, rank, value))
+
     def merge(self, other: Tally) -> None:
         """Add another tally of the same width."""
         self.rows += other.rows
@@ -112,12 +131,15 @@ class Tally:
         invalid = comparison.sets.set_class == SET_CLASSES.index(SetClass.INVALID)
         if keys.kind == NO_UNIT:
             return
-        if keys.kind != "row":
-            self.cluster_units.update(unit.tolist())
-        elif rank == 0:
-            self.row_units += len(unit)
+        self._add_unit_keys(keys, rank)
         self.differing_units.update(unit[comparison.sets.rows].tolist())
         self.invalid_units.update(unit[invalid].tolist())
+
+    def _add_unit_keys(self, keys: UnitKeys, rank: int) -> None:
+        if keys.kind not in ("row", NO_UNIT):
+            self.cluster_units.update(keys.unit.tolist())
+        elif keys.kind == "row" and rank == 0:
+            self.row_units += len(keys.unit)
 
     def _largest_weight(
         self, bank: str, comparison: RowComparison, keys: UnitKeys, rank: int
@@ -132,6 +154,21 @@ class Tally:
     def _keep_worst(self, witness: Witness) -> None:
         if self.worst_weight is None or witness.value > self.worst_weight.value:
             self.worst_weight = witness
+
+
+@dataclass(frozen=True, eq=False)
+class AlikeRows:
+    """Rows on which both paths select one set, with weights within the budget.
+
+    Attributes:
+        reordered: [row] bool, in another order.
+        weight_ulp: [row] int64, largest FP32 distance of a weight.
+        histogram: their weights by FP32 distance.
+    """
+
+    reordered: npt.NDArray[np.bool_]
+    weight_ulp: npt.NDArray[np.int64]
+    histogram: Mapping[int, int]
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from .errors import BankError
+from .pages import unmap
 from .schema import DTYPES
 
 Array = npt.NDArray[Any]
@@ -98,6 +100,7 @@ class Table:
             raise BankError("file", _first_line(error), "a whole Arrow IPC file", where) from None
         self._check_schema(reader.schema, schema)
         self._batches = batches
+        self._mapped = isinstance(source, pa.MemoryMappedFile)
         lengths = [batch.num_rows for batch in batches]
         self._starts = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
         if self._starts[-1] != records:
@@ -146,6 +149,30 @@ class Table:
             pieces.append(part[max(start - low, 0) : min(stop, high) - low])
         pieces = [piece for piece in pieces if len(piece)]
         return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+
+    def take(self, name: str, records: npt.NDArray[np.int64]) -> Array:
+        """Return single records [n, ...] by their numbers, ascending; only they are read."""
+        if not len(records):
+            return self.column(name, 0, 1)[:0]
+        ends = np.searchsorted(records, self._starts)
+        pieces = []
+        for index, (first, last) in enumerate(pairwise(ends.tolist())):
+            if first < last:
+                part = _as_numpy(self._batches[index], name)
+                pieces.append(part[records[first:last] - self._starts[index]])
+        return np.concatenate(pieces)
+
+    def forget(self, names: Sequence[str], start: int, stop: int) -> None:
+        """Give the memory of mapped records back to the system, which reads them again if need be.
+
+        Batches that lie in start..stop as a whole; nothing happens where the file is not mapped.
+        """
+        if not self._mapped:
+            return
+        for index, batch in enumerate(self._batches):
+            if start <= self._starts[index] and self._starts[index + 1] <= stop:
+                for name in names:
+                    unmap(_as_numpy(batch, name))
 
 
 def _as_numpy(batch: pa.RecordBatch, name: str) -> Array:

@@ -178,6 +178,33 @@ class Bank(ABC):
             raise InputError("rows", f"{start}:{stop}", f"a part of 0:{self.rows}", self.name)
         return self._read(start, stop)
 
+    def read_outputs(self, start: int, stop: int) -> RowBlock:
+        """Return keys and recorded outputs of rows start..stop, and no input of any stage.
+
+        Raises:
+            InputError: the range is empty or leaves the bank.
+        """
+        block = self.read(start, stop)
+        return RowBlock(start, block.rows, block.keys, recorded=block.recorded)
+
+    def read_rows(self, rows: npt.NDArray[np.int64]) -> RowBlock:
+        """Return single rows by their ascending numbers, as one block; ``start`` is the first's.
+
+        Raises:
+            InputError: no row, or one that is not in the bank.
+        """
+        if not len(rows) or rows[0] < 0 or rows[-1] >= self.rows or (np.diff(rows) < 0).any():
+            expected = f"ascending numbers in 0..{self.rows - 1}"
+            raise InputError("rows", f"{len(rows)} numbers", expected, self.name)
+        return self._read_rows(rows)
+
+    def _read_rows(self, rows: npt.NDArray[np.int64]) -> RowBlock:
+        return _joined([self._read(row, row + 1) for row in rows.tolist()])
+
+    def forget(self, start: int, stop: int) -> None:
+        """Tell that rows start..stop are done with; a mapped bank drops their pages."""
+        del start, stop
+
     @abstractmethod
     def _read(self, start: int, stop: int) -> RowBlock:
         """Return rows start..stop; the range is checked."""
@@ -231,6 +258,40 @@ class _Reweighted(Bank):
 
     def _read(self, start: int, stop: int) -> RowBlock:
         return self._base.read(start, stop)
+
+
+def _joined(blocks: list[RowBlock]) -> RowBlock:
+    """Blocks of the same columns as one, in their order."""
+
+    def along(axis: int, parts: list[Any]) -> Any:
+        return None if parts[0] is None else np.concatenate(parts, axis=axis)
+
+    first = blocks[0]
+    whole = {
+        name: along(axis, [getattr(block, name) for block in blocks])
+        for name, axis in (
+            ("hidden", 0),
+            ("logits", 0),
+            ("latent_partials", 1),
+            ("latent_shards", 1),
+            ("logits_shards", 1),
+        )
+    }
+    recorded = {
+        name: (
+            along(0, [block.recorded[name][0] for block in blocks]),
+            along(0, [block.recorded[name][1] for block in blocks]),
+        )
+        for name in first.recorded
+    }
+    return RowBlock(
+        first.start,
+        sum(block.rows for block in blocks),
+        {name: along(0, [block.keys[name] for block in blocks]) for name in first.keys},
+        recorded=recorded,
+        extra={name: along(0, [block.extra[name] for block in blocks]) for name in first.extra},
+        **whole,
+    )
 
 
 def _short(value: object) -> str:

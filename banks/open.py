@@ -13,6 +13,7 @@ from .bank import Bank
 from .errors import BankError, InputError
 from .files import is_url
 from .generate import GAUSSIAN
+from .normal import NORMAL
 from .planted import NEAR_TIE
 from .schema import HEADER_FILE
 from .spec import Generator, parse_spec
@@ -90,6 +91,7 @@ GENERATORS: Final[dict[str, Generator]] = {
         degenerate.SPECIAL,
         degenerate.SIGNED_ZEROS,
         degenerate.ALL_EQUAL,
+        NORMAL,
         resample.generator(open_bank),
     )
 }

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from .arrow_tables import Table, key_field, tensor_field
 from .bank import NO_UNIT, Array, Bank, Header, RowBlock
-from .errors import BankError
+from .errors import BankError, InputError
 from .files import Files, files_at
 from .schema import (
     DTYPES,
@@ -38,6 +38,7 @@ VERIFIED_AT_OPEN: Final = 1 << 30
 """Banks up to this many bytes have every file's sha256 checked when they are opened."""
 
 BLOCK_TENSORS: Final = ("hidden", "logits", "latent_partials", "latent_shards", "logits_shards")
+_OUTPUTS: Final = ("ids", "weights")
 FINITE_WEIGHTS: Final = ("router_weight", "router_weight_master", "latent_down_weight")
 
 
@@ -134,6 +135,8 @@ def _open_tables(files: Files, model: BankModel) -> _Tables:
 
 def _check_keys(rows: Table, model: BankModel, where: str) -> None:
     columns = [rows.column(name, 0, model.rows) for name in STORED_KEYS]
+    if _ascends(columns):
+        return
     order = np.lexsort(columns[::-1])
     same = np.ones(model.rows - 1, np.bool_)
     for column in columns:
@@ -142,6 +145,16 @@ def _check_keys(rows: Table, model: BankModel, where: str) -> None:
         record = int(order[1:][same][0])
         got = ", ".join(f"{k} {c[record]}" for k, c in zip(STORED_KEYS, columns, strict=True))
         raise BankError(f"keys[record {record}]", f"{got} twice", "each record once", where)
+
+
+def _ascends(columns: list[Array]) -> bool:
+    """Whether each record's keys are above those of the one before: then none is there twice."""
+    above = np.zeros(len(columns[0]) - 1, np.bool_)
+    equal = ~above
+    for column in columns:
+        above |= equal & (column[1:] > column[:-1])
+        equal &= column[1:] == column[:-1]
+    return bool(above.all())
 
 
 def _check_rank_keys(rows: Table, ranks: Table, model: BankModel, where: str) -> None:
@@ -185,11 +198,40 @@ class StoredBank(Bank):
         self._tables = tables
 
     def _read(self, start: int, stop: int) -> RowBlock:
-        tensors = {
-            name: self._column(name, start, stop)
-            for name, tensor in self._model.tensors.items()
-            if tensor.file != WEIGHTS_FILE
-        }
+        names = [n for n, tensor in self._model.tensors.items() if tensor.file != WEIGHTS_FILE]
+        tensors = {name: self._column(name, start, stop) for name in names}
+        keys = {name: self._tables.rows.column(name, start, stop) for name in self._model.keys}
+        return self._block(np.arange(start, stop, dtype=np.int64), keys, tensors)
+
+    def read_outputs(self, start: int, stop: int) -> RowBlock:
+        """Return keys and recorded outputs of rows start..stop; no other column is touched."""
+        if not 0 <= start < stop <= self.rows:
+            raise InputError("rows", f"{start}:{stop}", f"a part of 0:{self.rows}", self.name)
+        rows = self._tables.rows
+        tensors = {name: rows.column(name, start, stop) for name in self._output_names()}
+        keys = {name: rows.column(name, start, stop) for name in self._model.keys}
+        return self._block(np.arange(start, stop, dtype=np.int64), keys, tensors)
+
+    def _read_rows(self, rows: npt.NDArray[np.int64]) -> RowBlock:
+        if self._tables.ranks is not None:
+            return super()._read_rows(rows)
+        table = self._tables.rows
+        names = [n for n, tensor in self._model.tensors.items() if tensor.file == ROWS_FILE]
+        tensors = {name: table.take(name, rows) for name in names}
+        return self._block(rows, {n: table.take(n, rows) for n in self._model.keys}, tensors)
+
+    def forget(self, start: int, stop: int) -> None:
+        """Drop the mapped pages of rows start..stop, of whole record batches."""
+        names = [n for n, tensor in self._model.tensors.items() if tensor.file == ROWS_FILE]
+        self._tables.rows.forget([*self._model.keys, *names], start, stop)
+
+    def _output_names(self) -> list[str]:
+        names = [f"recorded.{n}.{part}" for n in self._model.recorded for part in _OUTPUTS]
+        return [name for name in names if name in self._model.tensors]
+
+    def _block(
+        self, rows: npt.NDArray[np.int64], keys: dict[str, Array], tensors: dict[str, Array]
+    ) -> RowBlock:
         recorded = {
             name: (
                 tensors.pop(f"recorded.{name}.ids"),
@@ -197,14 +239,12 @@ class StoredBank(Bank):
             )
             for name in self._model.recorded
         }
-        keys = {name: self._tables.rows.column(name, start, stop) for name in self._model.keys}
         unit = self.independence_unit
-        by_row = unit in ("row", NO_UNIT)
-        keys["unit"] = np.arange(start, stop, dtype=np.int64) if by_row else keys[unit]
+        keys["unit"] = rows if unit in ("row", NO_UNIT) else keys[unit]
         known: dict[str, Any] = {
             name: tensors.pop(name) for name in BLOCK_TENSORS if name in tensors
         }
-        return RowBlock(start, stop - start, keys, recorded=recorded, extra=tensors, **known)
+        return RowBlock(int(rows[0]), len(rows), keys, recorded=recorded, extra=tensors, **known)
 
     def _column(self, name: str, start: int, stop: int) -> Array:
         if self._model.tensors[name].file == ROWS_FILE or self._tables.ranks is None:

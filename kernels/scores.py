@@ -17,12 +17,13 @@ import numpy.typing as npt
 from ..banks.errors import InputError
 from .contract import F32
 from .elementary import exp64, log1p64, tanh64
+from .uncounted import uncounted
 
 _ONE: Final = np.float32(1.0)
 _HALF: Final = np.float32(0.5)
 
 
-@numba.njit(cache=True, error_model="numpy")
+@uncounted
 def _exp_form(logits: F32, out: F32) -> None:
     # Separate loops over FP64 and over FP32 are vectorised several times better than one.
     for i in range(len(logits)):
@@ -31,7 +32,7 @@ def _exp_form(logits: F32, out: F32) -> None:
         out[i] = _ONE / (_ONE + out[i])
 
 
-@numba.njit(cache=True, error_model="numpy")
+@uncounted
 def _tanh_form(logits: F32, out: F32) -> None:
     for i in range(len(logits)):
         out[i] = tanh64(np.float64(_HALF * logits[i]))
@@ -39,13 +40,13 @@ def _tanh_form(logits: F32, out: F32) -> None:
         out[i] = _HALF * out[i] + _HALF
 
 
-@numba.njit(cache=True, error_model="numpy")
+@uncounted
 def _sigmoid(logits: Any, out: Any) -> None:
     for i in range(len(logits)):
         out[i] = 1.0 / (1.0 + exp64(-np.float64(logits[i])))
 
 
-@numba.njit(cache=True, error_model="numpy")
+@uncounted
 def _sqrtsoftplus(logits: F32, out: F32) -> None:
     for i in range(len(logits)):
         x = np.float64(logits[i])
@@ -56,7 +57,7 @@ def _sqrtsoftplus(logits: F32, out: F32) -> None:
         out[i] = np.float32(math.sqrt(np.float32(positive + log1p64(exp64(-abs(x))))))
 
 
-@numba.njit(cache=True, error_model="numpy")
+@uncounted
 def _sqrtsoftplus64(logits: Any, out: Any) -> None:
     for i in range(len(logits)):
         x = np.float64(logits[i])
@@ -66,7 +67,7 @@ def _sqrtsoftplus64(logits: Any, out: Any) -> None:
         out[i] = math.sqrt(positive + log1p64(exp64(-abs(x))))
 
 
-@numba.njit(cache=True, error_model="numpy")
+@uncounted
 def _softmax(logits: Any, out: Any) -> None:
     # In the type of ``out``: maximum, difference, exp, sum by ascending id and division each
     # round to it. A NaN makes the whole row NaN.
@@ -84,7 +85,7 @@ def _softmax(logits: Any, out: Any) -> None:
         out[i] = out[i] / total
 
 
-@numba.njit(cache=True, error_model="numpy")
+@uncounted
 def _identity(logits: Any, out: Any) -> None:
     for i in range(len(logits)):
         out[i] = logits[i]
@@ -119,8 +120,11 @@ FORMS: Final[dict[str, ScoreForm]] = {
     "identity": ScoreForm(5, True, "the logit itself", _identity),
 }
 
+FORM_VERSIONS: Final[dict[str, int]] = dict.fromkeys(FORMS, 1)
+"""Raised when any bit of a form's scores changes; results are kept under name and version."""
 
-@numba.njit(cache=True, error_model="numpy")
+
+@uncounted
 def fill_scores(code: int, logits: F32, out: F32) -> None:
     """Write the FP32 scores of one row by the code of ``FORMS``."""
     if code == 0:

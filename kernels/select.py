@@ -223,7 +223,8 @@ def check_select(rule: SelectArithmetic, geometry: Geometry, scoring: ScoringRul
         raise EnvelopeError("scoring.function", scoring.function, rule.functions[0], where)
 
 
-def _engine_rule(rule: SelectArithmetic, geometry: Geometry, scoring: ScoringRule) -> EngineRule:
+def engine_rule(rule: SelectArithmetic, geometry: Geometry, scoring: ScoringRule) -> EngineRule:
+    """The select as the numba loops see it, its names turned into codes."""
     nonfinite = NONFINITE[rule.nonfinite]
     normalise = rule.normalise if scoring.renormalize else "none"
     return EngineRule(
@@ -242,6 +243,18 @@ def _engine_rule(rule: SelectArithmetic, geometry: Geometry, scoring: ScoringRul
         epsilon=scoring.epsilon if rule.epsilon is None else rule.epsilon,
         scale=scoring.scale,
     )
+
+
+def select_bias(rule: SelectArithmetic, bias: F32) -> F32:
+    """The bias [expert] that the select adds: the given one, rounded to BF16, or zeros."""
+    if rule.bias == "none":
+        return np.zeros(len(bias), np.float32)
+    return rounded(bias) if rule.bias == "bf16" else np.ascontiguousarray(bias)
+
+
+def select_logits(rule: SelectArithmetic, logits: npt.NDArray[Any]) -> F32:
+    """The logits [row, expert] that the select scores: the given ones, or rounded to BF16."""
+    return rounded(logits) if rule.logits == "bf16" else np.ascontiguousarray(logits)
 
 
 def select(
@@ -266,13 +279,9 @@ def select(
         if array.shape != shape or array.dtype != np.float32:
             got = f"{array.dtype}{list(array.shape)}"
             raise InputError(name, got, f"float32{list(shape)}", where)
-    if rule.bias == "none":
-        bias = np.zeros(experts, np.float32)
-    elif rule.bias == "bf16":
-        bias = rounded(bias)
-    values = rounded(logits) if rule.logits == "bf16" else np.ascontiguousarray(logits)
+    bias, values = select_bias(rule, bias), select_logits(rule, logits)
     ids = np.empty((len(values), geometry.top_k), np.int32)
     weights = np.empty((len(values), geometry.top_k), np.float32)
-    engine = _engine_rule(rule, geometry, scoring)
-    select_rows(values, np.ascontiguousarray(bias), engine, ids, weights)
+    engine = engine_rule(rule, geometry, scoring)
+    select_rows(values, bias, engine, ids, weights)
     return ids, weights

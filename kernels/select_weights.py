@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-import numba
 import numpy as np
 
 from .contract import F32, I32
+from .uncounted import uncounted
 
 SUMS: Final = ("left_to_right", "fold", "butterfly", "ascending")
 NORMALISATIONS: Final = ("reciprocal_eps", "reciprocal_guard", "divide_eps", "divide_guard", "none")
@@ -35,7 +35,7 @@ class EngineRule(NamedTuple):
     scale: float
 
 
-@numba.njit(error_model="numpy", cache=True)
+@uncounted
 def _sum(values: Any, order: int, lanes: Any) -> Any:
     """The sum of selected scores in the type of ``values``, in one of the ``SUMS`` orders."""
     zero = values.dtype.type(0.0)
@@ -72,7 +72,7 @@ def _sum(values: Any, order: int, lanes: Any) -> Any:
     return lanes[0]
 
 
-@numba.njit(error_model="numpy", cache=True)
+@uncounted
 def _normalise(values: Any, total: Any, rule: EngineRule) -> None:
     """Turn selected scores into weights, rounding to their type at each step."""
     one = values.dtype.type(1.0)
@@ -94,7 +94,7 @@ def _normalise(values: Any, total: Any, rule: EngineRule) -> None:
             values[i] = (values[i] / denominator) * scale
 
 
-@numba.njit(error_model="numpy", cache=True)
+@uncounted
 def _sort(ids: Any) -> None:
     """Sort a few ids in place, ascending."""
     for i in range(1, len(ids)):
@@ -106,7 +106,7 @@ def _sort(ids: Any) -> None:
         ids[slot] = value
 
 
-@numba.njit(error_model="numpy", cache=True)
+@uncounted
 def finish(
     scores: Any, ids: Any, rule: EngineRule, values: Any, lanes: Any, out_ids: I32, out: F32
 ) -> None:

@@ -30,7 +30,7 @@ class Verdict(enum.StrEnum):
 
 
 _VERDICTS: Final = tuple(Verdict)
-_HARMLESS_WEIGHTS: Final = (WeightClass.equal, WeightClass.drift)
+_HARMLESS_WEIGHTS: Final = (WeightClass.EQUAL, WeightClass.DRIFT)
 
 
 def worst(verdicts: Iterator[Verdict]) -> Verdict:

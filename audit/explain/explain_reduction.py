@@ -132,11 +132,11 @@ def _row(case: ReductionCase, row: int) -> dict[str, Any]:
     equal = same_sum(a, b, "fp32") or a == b
     with np.errstate(over="ignore"):
         distance = ulp_distance(np.array([a], np.float32), np.array([b], np.float32)).max()
-    kind = WeightClass.mismatch
+    kind = WeightClass.MISMATCH
     if facts["right_a"] and facts["right_b"]:
         same_output = facts["output_a"] == facts["output_b"]
-        kind = WeightClass.drift if same_output else WeightClass.narrowed_bf16
-    facts["weight_class"] = str(WeightClass.equal if equal else kind)
+        kind = WeightClass.DRIFT if same_output else WeightClass.NARROWED_BF16
+    facts["weight_class"] = str(WeightClass.EQUAL if equal else kind)
     facts["max_weight_ulp"] = distance
     facts["gap_ulp"] = _steps(a, b, case.accumulate)
     facts["bits_equal"] = bool(equal)
@@ -181,7 +181,7 @@ def _judge(facts: dict[str, Any], accumulate: str) -> Iterator[tuple[Verdict, Fi
     right = facts["right_a"], facts["right_b"]
     if facts["bits_equal"] and not any(right):
         yield Verdict.FAIL, Finding.ORACLE_ECHO, f"row {row}: both paths hold one wrong sum"
-    if facts["weight_class"] == WeightClass.narrowed_bf16:
+    if facts["weight_class"] == WeightClass.NARROWED_BF16:
         outputs = facts["output_a"], facts["output_b"]
         text = f"row {row}: path a's sum is {outputs[0]}, path b's {outputs[1]}"
         yield Verdict.FAIL, None, text

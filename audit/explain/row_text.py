@@ -55,9 +55,9 @@ def weight_text(judged: JudgedCase, row: int, kind: WeightClass, facts: dict[str
     steps = facts["max_weight_ulp"]
     distance = "by an undefined distance" if steps is None else f"by up to {steps} FP32 ULP"
     words = {
-        WeightClass.narrowed_bf16: "one path's weights are BF16 values",
-        WeightClass.scaled: f"path b's are path a's times {facts['ratio'] or 0:.7g}",
-        WeightClass.mismatch: "no single scale or narrowing explains it",
+        WeightClass.NARROWED_BF16: "one path's weights are BF16 values",
+        WeightClass.SCALED: f"path b's are path a's times {facts['ratio'] or 0:.7g}",
+        WeightClass.MISMATCH: "no single scale or narrowing explains it",
     }[kind]
     return (
         f"{judged.case.leading_axis} {row}: same experts, weights differ {distance} "

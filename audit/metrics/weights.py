@@ -29,11 +29,11 @@ EXACT_BINS: Final = 256
 class WeightClass(enum.StrEnum):
     """How the weights of one row differ, after aligning by expert id; codes in this order."""
 
-    equal = "equal"
-    drift = "drift"
-    narrowed_bf16 = "narrowed_bf16"
-    scaled = "scaled"
-    mismatch = "mismatch"
+    EQUAL = "equal"
+    DRIFT = "drift"
+    NARROWED_BF16 = "narrowed_bf16"
+    SCALED = "scaled"
+    MISMATCH = "mismatch"
 
 
 WEIGHT_CLASSES: Final = tuple(WeightClass)
@@ -113,20 +113,20 @@ def classify_weights(w_a: F32, w_b: F32, budget_ulp: int = 8) -> WeightDifferenc
     defined = distance.defined.all(axis=1)
     steps = np.where(distance.defined, distance.steps, np.uint64(0)).astype(np.int64)
     max_ulp = np.where(defined, steps.max(axis=1, initial=0), -1)
-    code = np.full(len(w_a), WEIGHT_CODE[WeightClass.mismatch], dtype=np.int8)
+    code = np.full(len(w_a), WEIGHT_CODE[WeightClass.MISMATCH], dtype=np.int8)
     drift = defined & (max_ulp <= budget_ulp)
-    code[drift] = WEIGHT_CODE[WeightClass.drift]
+    code[drift] = WEIGHT_CODE[WeightClass.DRIFT]
     same = (w_a.view(np.uint32) == w_b.view(np.uint32)) | ((w_a == 0.0) & (w_b == 0.0))
     equal = same.all(axis=1)
-    code[equal] = WEIGHT_CODE[WeightClass.equal]
+    code[equal] = WEIGHT_CODE[WeightClass.EQUAL]
     ratio = np.full(len(w_a), np.nan)
     open_rows = np.flatnonzero(defined & ~drift & ~equal)
     if open_rows.size:
         a, b = w_a[open_rows], w_b[open_rows]
         ratios = _scaled(a, b, budget_ulp)
-        code[open_rows[~np.isnan(ratios)]] = WEIGHT_CODE[WeightClass.scaled]
+        code[open_rows[~np.isnan(ratios)]] = WEIGHT_CODE[WeightClass.SCALED]
         narrowed = _narrowed(a, b) | _narrowed(b, a)
-        code[open_rows[narrowed]] = WEIGHT_CODE[WeightClass.narrowed_bf16]
+        code[open_rows[narrowed]] = WEIGHT_CODE[WeightClass.NARROWED_BF16]
         ratio[open_rows] = np.where(narrowed, np.nan, ratios)
     histogram = _histogram(steps[distance.defined])
     return WeightDifferences(code, max_ulp, ratio, histogram, distance.undefined)

@@ -32,8 +32,8 @@ def render_markdown(result: AuditRecord) -> str:
         undefined=jinja2.StrictUndefined,
         keep_trailing_newline=True,
     )
-    environment.filters["cell"] = _cell
-    environment.filters["arithmetic"] = _arithmetic
+    environment.filters["cell"] = cell
+    environment.filters["arithmetic"] = arithmetic
     record = result.record
     tables = [table(record) for table in (set_table, triangle_table, weight_table, bank_table)]
     certificates = [
@@ -56,7 +56,7 @@ def render_markdown(result: AuditRecord) -> str:
     )
 
 
-def _cell(text: str) -> str:
+def cell(text: str) -> str:
     """Escape what would break a table or start markup."""
     escaped = text.replace("\\", "\\\\").replace("\n", " ").replace("\r", " ")
     for character in "|<>`*_[]":
@@ -64,6 +64,7 @@ def _cell(text: str) -> str:
     return escaped
 
 
-def _arithmetic(declared: Mapping[str, Any]) -> str:
+def arithmetic(declared: Mapping[str, Any]) -> str:
+    """Return what a path declares, in one line."""
     words = ("project", "exchange", "score", "weight_sum", "normalise", "slot_order")
     return "; ".join(f"{word.replace('_', ' ')} {declared[word]}" for word in words)

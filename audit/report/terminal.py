@@ -45,18 +45,16 @@ def print_report(result: AuditRecord, console: Console) -> None:
         shown = table(record)
         if shown.rows:
             console.print()
-            console.print(_rich(shown))
+            console.print(rich_table(shown))
     line = schedule_line(record)
     if line is not None:
         console.print(f"\n{escape(line)}")
     _certificates(result, console)
-    _reasons(record, console)
-    state = record["verdict"]["state"]
-    console.print(f"verdict  [{_COLOURS[state]}]{state}[/]")
-    console.print(f"class    [bold]{escape(class_line(record))}[/]")
+    print_reasons(record, console)
 
 
-def _rich(table: Table) -> RichTable:
+def rich_table(table: Table) -> RichTable:
+    """Return a table as rich draws it."""
     rich = RichTable(title=table.title, title_justify="left", title_style="bold", box=None)
     for number, column in enumerate(table.columns):
         text = number == 0 or column in ("bank", "tensor", "stage", "unit", "worst at", "sha256")
@@ -76,7 +74,8 @@ def _certificates(result: AuditRecord, console: Console) -> None:
         console.print(f"    [dim]{escape(certificate['snippet'])}[/]")
 
 
-def _reasons(record: Mapping[str, Any], console: Console) -> None:
+def print_reasons(record: Mapping[str, Any], console: Console) -> None:
+    """Print the reasons, failing ones first, then verdict and class."""
     reasons = record["verdict"]["reasons"]
     console.print("\n[bold]Reasons[/]" if reasons else "\nNo difference was found.")
     order = list(_COLOURS)
@@ -86,3 +85,6 @@ def _reasons(record: Mapping[str, Any], console: Console) -> None:
         console.print(f"  [{colour}]{reason['state']}[/] {escape(reason['text'])}")
     if len(ranked) > _REASONS_SHOWN:
         console.print(f"  and {len(ranked) - _REASONS_SHOWN} more (--json or --out shows all)")
+    state = record["verdict"]["state"]
+    console.print(f"verdict  [{_COLOURS[state]}]{state}[/]")
+    console.print(f"class    [bold]{escape(class_line(record))}[/]")

@@ -6,7 +6,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .audit.certify import certify_forms
     from .audit.explain import explain_rows
+    from .audit.gate.run import run_gate
     from .audit.plan import plan_rows
     from .audit.policy import Policy, load_policy
     from .audit.replay import replay_row
@@ -19,6 +21,7 @@ __version__ = "0.1.0"
 # Loaded on first use: `import neartie` itself stays quick.
 _HOMES = {
     "Policy": "audit.policy",
+    "certify_forms": "audit.certify",
     "explain_rows": "audit.explain",
     "load_policy": "audit.policy",
     "make_path": "kernels.registry",
@@ -27,11 +30,13 @@ _HOMES = {
     "register": "kernels.registry",
     "replay_row": "audit.replay",
     "run_audit": "audit.run",
+    "run_gate": "audit.gate.run",
 }
 
 __all__ = [
     "Policy",
     "__version__",
+    "certify_forms",
     "explain_rows",
     "load_policy",
     "make_path",
@@ -40,6 +45,7 @@ __all__ = [
     "register",
     "replay_row",
     "run_audit",
+    "run_gate",
 ]
 
 

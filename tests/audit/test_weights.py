@@ -157,7 +157,7 @@ def test_histogram_is_exact_then_by_powers_of_two() -> None:
     b = stepped(a[0], 0, EXACT_BINS - 1, EXACT_BINS, -EXACT_BINS - 1, 1023, 1024)[None, :]
     found = classify_weights(a, b)
     assert found.histogram == {0: 1, 255: 1, 256: 2, 512: 1, 1024: 1}
-    assert found.counts()[WeightClass.mismatch] == 1
+    assert found.counts()[WeightClass.MISMATCH] == 1
     assert classify_weights(a[:0], b[:0]).histogram == {}
 
 

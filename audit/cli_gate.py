@@ -1,0 +1,107 @@
+"""``neartie gate``: two selects over millions of rows."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from ..banks.errors import InputError
+
+
+def gate(
+    source: Annotated[
+        list[str] | None,
+        typer.Argument(help="Generator, k3-mini, resample:..., directory; default: normal rows."),
+    ] = None,
+    baseline: Annotated[str, typer.Option(help="The select that exists.")] = "topk_sigmoid",
+    candidate: Annotated[str, typer.Option(help="The select that would replace it.")] = "auto",
+    rows: Annotated[str, typer.Option(help="Rows in all, such as 3.2M, or all.")] = "3.2M",
+    widths: Annotated[str, typer.Option(help="Rows per launch, comma-separated.")] = "9,12,16,20",
+    seed: Annotated[int, typer.Option(help="Of generated rows and of the sample.")] = 0,
+    workers: Annotated[int, typer.Option(help="Processes; no number changes a bit.")] = 1,
+    policy: Annotated[Path | None, typer.Option(help="TOML file with limits.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write the evidence directory here.")] = None,
+    work: Annotated[
+        Path | None, typer.Option(help="Keep finished shards here; the next run goes on from it.")
+    ] = None,
+    sample: Annotated[
+        str | None, typer.Option(help="EVENTS/ROWS of a small sample, such as 1/960.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON document on stdout.")
+    ] = False,
+) -> None:
+    """Run two selects over millions of rows; every difference is classified with a certificate."""
+    from .evidence import check_target
+    from .gate.plan import DEFAULT_SOURCE
+    from .gate.run import run_gate
+    from .policy import load_policy
+    from .progress import progress_bar
+    from .report.gate import print_gate
+
+    if out is not None:
+        check_target(out)
+    try:
+        with progress_bar("gate") as advance:
+            result = run_gate(
+                baseline,
+                candidate,
+                source or DEFAULT_SOURCE,
+                rows=None if rows == "all" else _count(rows),
+                widths=_widths(widths),
+                seed=seed,
+                policy=load_policy(policy),
+                workers=workers,
+                work=work,
+                sample=_sample(sample),
+                device=device,
+                progress=advance,
+            )
+    except KeyboardInterrupt:
+        kept = f"finished shards are in {work}" if work else "nothing was kept (see --work)"
+        print(f"neartie: interrupted; {kept}", file=sys.stderr)
+        raise typer.Exit(130) from None
+    if out is not None:
+        result.write(out)
+    if as_json:
+        print(result.to_json())
+    else:
+        console = Console(width=None if sys.stdout.isatty() else 200)
+        print_gate(result, console)
+        total = result.record["pooled"]["observed"]["units"]
+        reused = f", {result.reused_shards:,} shards reused" if result.reused_shards else ""
+        print(f"{total:,} rows in {result.seconds:.1f} s{reused}", file=sys.stderr)
+        if out is not None:
+            print(f"evidence in {out}")
+    raise typer.Exit(result.exit_status)
+
+
+def _widths(text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        expected = "integers separated by commas"
+        raise InputError("widths", text, expected, "--widths") from None
+
+
+def _count(text: str) -> int:
+    from ..banks.spec import integer
+
+    try:
+        return integer(text)
+    except ValueError as error:
+        raise InputError("rows", text, error, "--rows") from None
+
+
+def _sample(text: str | None) -> tuple[int, int] | None:
+    if text is None:
+        return None
+    events, slash, rows = text.partition("/")
+    if not slash:
+        raise InputError("sample", text, "EVENTS/ROWS, such as 1/960", "--sample")
+    return _count(events), _count(rows)

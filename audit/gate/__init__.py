@@ -1,0 +1,1 @@
+"""The near-tie gate: two selects over millions of rows, every difference judged."""

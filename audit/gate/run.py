@@ -1,0 +1,196 @@
+"""Run a gate: plan, shards, merged counts, verdict. The one call behind ``neartie gate``."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from ...banks.bank import Bank
+from ...banks.errors import InputError
+from ..bank_run import BankOutcome
+from ..certificates import swaps_table
+from ..metrics.margins import check_sample
+from ..observed import BatchFinding, Coverage, Observed
+from ..policy import Policy
+from ..summary import summarise
+from ..verdict import Verdict, judge
+from .plan import (
+    DEFAULT_ROWS,
+    DEFAULT_SOURCE,
+    DEFAULT_WIDTHS,
+    SHARD_ROWS,
+    GatePlan,
+    make_plan,
+)
+from .record import gate_record
+from .result import GateResult
+from .shard import ShardResult
+from .shard_file import read_shard
+from .workers import Progress, plan_directory, run_shards
+
+NOT_RUN_REASON: Final = "no device {device} here"
+
+
+def run_gate(
+    baseline: str,
+    candidate: str,
+    source: str | Sequence[str] = DEFAULT_SOURCE,
+    *,
+    rows: int | None = DEFAULT_ROWS,
+    widths: Sequence[int] = DEFAULT_WIDTHS,
+    seed: int = 0,
+    policy: Policy | None = None,
+    workers: int = 1,
+    work: str | Path | None = None,
+    sample: tuple[int, int] | None = None,
+    device: str = "cpu",
+    shard_rows: int = SHARD_ROWS,
+    sample_every: int | None = None,
+    progress: Progress | None = None,
+) -> GateResult:
+    """Run two selects over many rows and judge every difference.
+
+    Args:
+        baseline: the select that exists, such as ``topk_sigmoid`` or ``hf:bias=bf16``; ``auto``
+            takes ``fused`` up to 8 rows and ``standalone`` above. ``recorded:name=NAME`` on both
+            sides takes outputs that the bank carries, and reads logits of few rows only.
+        candidate: the select that would replace it.
+        source: a generator, ``k3-mini``, ``resample:...``, a bank directory, or several.
+        rows: split evenly over the banks, and each bank's over the widths; None takes all rows.
+        widths: rows per launch, each in 1..20.
+        seed: of generated rows whose spec names none, and of the sample for the reference.
+        policy: limits to judge by; None takes the defaults.
+        workers: processes; the record has the same bits for any number.
+        work: keeps finished shards, so that an interrupted run goes on; None keeps nothing.
+        sample: (events, rows) of a small sample to be held against the gate.
+        device: ``cpu``; another one is recorded as not run.
+        shard_rows: rows of one shard.
+        sample_every: one row in so many is checked by the reference in full; None takes 512, or
+            4096 where outputs are recorded.
+        progress: called with (rows done, rows in all, text).
+
+    Raises:
+        InputError: a source, select, width or option that is refused. Nothing was run.
+    """
+    if device not in ("cpu", "cuda"):
+        raise InputError("device", device, "cpu or cuda", "gate")
+    if workers < 1:
+        raise InputError("workers", workers, "at least 1", "gate")
+    began = time.perf_counter()
+    limits = policy or Policy()
+    plan, banks = make_plan(
+        baseline, candidate, source, rows=rows, widths=widths, seed=seed, policy=limits,
+        shard_rows=shard_rows, sample_every=sample_every,
+    )  # fmt: skip
+    if sample is not None:
+        check_sample(*sample, 0, 1)
+    merged: dict[tuple[int, int], ShardResult] = {}
+    reused = 0
+    if device == "cpu":
+        with _directory(work) as place:
+            directory = plan_directory(Path(place), plan)
+            reused = run_shards(plan, directory, workers, progress)
+            merged = _merge(plan, directory)
+    observed, verdict = _judged(plan, banks, merged, limits, device)
+    record = gate_record(plan, banks, merged, observed, verdict, limits, sample, device)
+    certificates = [c for result in merged.values() for c in result.certificates]
+    seconds = time.perf_counter() - began
+    return GateResult(record, swaps_table(certificates), verdict, reused, seconds)
+
+
+def _directory(work: str | Path | None) -> Any:
+    """The work directory as a context; a temporary one where none is named."""
+    if work is None:
+        return tempfile.TemporaryDirectory(prefix="neartie-gate-")
+    return _Kept(str(work))
+
+
+class _Kept:
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __enter__(self) -> str:
+        return self._name
+
+    def __exit__(self, *error: object) -> None:
+        return None
+
+
+def _merge(plan: GatePlan, directory: Path) -> dict[tuple[int, int], ShardResult]:
+    """Results by (bank, width), merged in shard order."""
+    merged: dict[tuple[int, int], ShardResult] = {}
+    for shard in plan.shards():
+        result = read_shard(directory, plan, shard)
+        if result is None:
+            raise InputError("shard", shard.number, "finished", str(directory))
+        key = shard.bank, shard.width
+        if key in merged:
+            merged[key].merge(result)
+        else:
+            merged[key] = result
+    return merged
+
+
+def _judged(
+    plan: GatePlan,
+    banks: Sequence[Bank],
+    merged: dict[tuple[int, int], ShardResult],
+    policy: Policy,
+    device: str,
+) -> tuple[Observed, Verdict]:
+    outcomes = []
+    for number, bank in enumerate(banks):
+        outcome = BankOutcome(bank.name, full_chain=False)
+        for width in plan.widths:
+            result = merged.get((number, width))
+            reason = "" if result else "no rows of this bank fall to it"
+            if device != "cpu":
+                reason = NOT_RUN_REASON.format(device=device)
+            outcome.coverage.append(Coverage(bank.name, width, not reason, reason))
+            if result is None:
+                continue
+            outcome.tallies[width] = result.tally
+            outcome.bits_equal[width] = result.bits_equal
+            if result.echo:
+                text = (
+                    f"both sides agree and both differ from the reference beyond the window on "
+                    f"{result.echo:,} of {result.sampled:,} sampled rows"
+                )
+                outcome.findings.append(
+                    BatchFinding("oracle_echo", "both", bank.name, width, result.echo, text)
+                )
+        outcomes.append(outcome)
+    texts = _limitations(plan, banks, merged)
+    observed = summarise(outcomes, plan.widths, policy, texts)
+    return observed, judge(observed, policy)
+
+
+def _limitations(
+    plan: GatePlan, banks: Sequence[Bank], merged: dict[tuple[int, int], ShardResult]
+) -> list[str]:
+    """What a signature must disclose whatever the figures are."""
+    texts = []
+    generated = [b for b in banks if b.header.provenance.get("model") == "none: generated rows"]
+    if generated:
+        rows = sum(n for n, b in zip(plan.rows, banks, strict=True) if b in generated)
+        texts.append(f"{rows:,} of {sum(plan.rows):,} rows are generated, not recorded")
+    mixed = [n for n, b in zip(plan.rows, banks, strict=True) if b.name.startswith("resample")]
+    if mixed:
+        texts.append(f"{sum(mixed):,} of {sum(plan.rows):,} rows are mixtures of recorded rows")
+    total = sum(result.tally.rows for result in merged.values())
+    sampled = sum(result.sampled for result in merged.values())
+    if sampled < total:
+        texts.append(
+            f"contracts and the reference were checked on every differing row and on {sampled:,} "
+            f"of {total:,} rows drawn at random"
+        )
+    left = sum(result.left_out for result in merged.values())
+    if left:
+        texts.append(f"{left:,} differing rows are counted and have no certificate of their own")
+    for side, name in zip(plan.sides(), ("baseline", "candidate"), strict=True):
+        if side.recorded is None:
+            texts.append(f"{name} {side.spec} is CPU arithmetic, not the kernel on its device")
+    return texts

@@ -1,0 +1,342 @@
+"""One shard: rows through both selects, the differing and the sampled ones judged in full."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ...banks.bank import Bank, RowBlock
+from ...banks.open import open_bank
+from ...kernels.fast_compare import DIFFERENT, PLAIN, REORDERED, ULP_BINS
+from ...kernels.fast_gate import PairedRows, PairedSelect, histogram_of
+from ...kernels.fast_plain import compare_pairs
+from ...kernels.fast_recorded import Outputs, compare_recorded
+from ...kernels.reference import reference_product
+from ..certificates import Place, certificates, severity
+from ..compare import BASELINE, CANDIDATE, RankRows, RowComparison, compare_rows
+from ..detect import FAR
+from ..judged import JudgedBlock, judge_block
+from ..launching import front_weights
+from ..metrics.margins import MarginTally
+from ..metrics.swaps import SetClass, boundary_counts, classify_sets
+from ..policy import Policy
+from ..tally import SET_CLASSES, AlikeRows, Tally, UnitKeys
+from .plan import GatePlan, Shard
+
+BLOCK_ROWS: Final = 2048
+MOST_CERTIFICATES: Final = 1024
+"""Certificates kept of one shard, the gravest; the others are counted."""
+UNIT_STRIDE: Final = 1 << 40
+
+
+@dataclass
+class ShardResult:
+    """Exact counts of one shard, or of several merged; certificates in row order.
+
+    Attributes:
+        reference: by role, sampled rows by set class against the reference.
+        sampled: rows checked by the reference at random; ``boundary`` counts their near ties.
+        echo: rows on which both sides agree and differ from the reference beyond the window.
+        bits_equal: by output, whether every bit was the same.
+        left_out: certificates beyond ``MOST_CERTIFICATES``.
+    """
+
+    tally: Tally = field(default_factory=Tally)
+    margins: MarginTally = field(default_factory=MarginTally)
+    boundary: Counter[str] = field(default_factory=Counter)
+    reference: dict[str, Counter[str]] = field(
+        default_factory=lambda: {BASELINE: Counter(), CANDIDATE: Counter()}
+    )
+    sampled: int = 0
+    echo: int = 0
+    plain_rows: int = 0
+    selected_twice: int = 0
+    bits_equal: dict[str, bool] = field(default_factory=lambda: {"ids": True, "weights": True})
+    certificates: list[dict[str, Any]] = field(default_factory=list)
+    left_out: int = 0
+
+    def merge(self, other: ShardResult) -> None:
+        """Add another shard of the same bank and width."""
+        self.tally.merge(other.tally)
+        self.margins.merge(other.margins)
+        self.boundary.update(other.boundary)
+        for role, counts in self.reference.items():
+            counts.update(other.reference[role])
+        self.sampled += other.sampled
+        self.echo += other.echo
+        self.plain_rows += other.plain_rows
+        self.selected_twice += other.selected_twice
+        for name in self.bits_equal:
+            self.bits_equal[name] = self.bits_equal[name] and other.bits_equal[name]
+        self.certificates += other.certificates
+        self.left_out += other.left_out
+
+
+@dataclass(frozen=True, eq=False)
+class ClosePart:
+    """Rows that need a closer look: [row] numbers in the bank, keys and logits, both outputs."""
+
+    rows: npt.NDArray[np.int64]
+    keys: dict[str, npt.NDArray[Any]]
+    logits: npt.NDArray[np.float32]
+    ids: tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]
+    weights: tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]
+    sampled: npt.NDArray[np.bool_]
+
+
+def joined(parts: list[ClosePart]) -> ClosePart | None:
+    """Several parts as one, in their order; None where there is no row."""
+    some = [part for part in parts if len(part.rows)]
+    if not some:
+        return None
+    return ClosePart(
+        np.concatenate([p.rows for p in some]),
+        {name: np.concatenate([p.keys[name] for p in some]) for name in some[0].keys},
+        np.concatenate([p.logits for p in some]),
+        (np.concatenate([p.ids[0] for p in some]), np.concatenate([p.ids[1] for p in some])),
+        (
+            np.concatenate([p.weights[0] for p in some]),
+            np.concatenate([p.weights[1] for p in some]),
+        ),
+        np.concatenate([p.sampled for p in some]),
+    )
+
+
+class ShardRunner:
+    """Runs the shards of a plan; banks and loops are made once and used again."""
+
+    def __init__(self, plan: GatePlan) -> None:
+        self.plan = plan
+        self.policy = Policy.model_validate(plan.policy)
+        self.sides = plan.sides()
+        self._banks: dict[int, Bank] = {}
+        self._pairs: dict[tuple[int, int], PairedSelect] = {}
+
+    def bank(self, number: int) -> Bank:
+        """The plan's bank, opened once."""
+        if number not in self._banks:
+            self._banks[number] = open_bank(self.plan.banks[number])
+        return self._banks[number]
+
+    def _pair(self, number: int, width: int) -> PairedSelect:
+        if (number, width) not in self._pairs:
+            bank = self.bank(number)
+            self._pairs[number, width] = PairedSelect(
+                self.sides[0].rule(width),
+                self.sides[1].rule(width),
+                front_weights(bank).bias,
+                bank.geometry,
+                bank.scoring,
+                self.plan.windows[number][self.plan.widths.index(width)],
+            )
+        return self._pairs[number, width]
+
+    def run(self, shard: Shard) -> ShardResult:
+        """Return the counts and certificates of one shard; the same bits wherever it runs."""
+        result = ShardResult()
+        bank, recorded = self.bank(shard.bank), self.sides[0].recorded is not None
+        sample = sampled_rows(self.plan, shard)
+        pending: list[ClosePart] = []
+        step = shard.stop - shard.start if recorded else BLOCK_ROWS
+        for start in range(shard.start, shard.stop, step):
+            stop = min(start + step, shard.stop)
+            if recorded:
+                block = bank.read_outputs(start, stop)
+                rows = compare_recorded(self._outputs(block), bank.geometry.experts)
+            else:
+                block = at_logits(bank, bank.read(start, stop))
+                rows = self._pair(shard.bank, shard.width).run(_logits(block), threads=1)
+            chosen = sample[(sample >= start) & (sample < stop)] - start
+            pending.append(self._block(result, shard, block, rows, chosen))
+            if sum(len(part.rows) for part in pending) >= BLOCK_ROWS:
+                self._judge(result, shard, pending)
+                pending = []
+        self._judge(result, shard, pending)
+        self._trim(result)
+        # From a shard earlier on: a record batch may lie in two shards.
+        bank.forget(max(0, shard.start - self.plan.shard_rows), shard.stop)
+        return result
+
+    def _outputs(self, block: RowBlock) -> tuple[Outputs, Outputs]:
+        """Ids and weights of both sides, as the bank carries them."""
+        found = []
+        for side in self.sides:
+            assert side.recorded is not None
+            ids, weights = block.recorded[side.recorded]
+            assert weights is not None, "the plan refuses outputs without weights"
+            found.append((ids, weights))
+        return found[0], found[1]
+
+    def _block(
+        self,
+        result: ShardResult,
+        shard: Shard,
+        block: RowBlock,
+        rows: PairedRows,
+        sample: npt.NDArray[np.int64],
+    ) -> ClosePart:
+        """Count a block's ordinary rows; return the ones that need a closer look."""
+        unusual = (rows.code >= DIFFERENT) | (rows.weight_ulp < 0)
+        unusual |= rows.weight_ulp > self.policy.weight_budget_ulp
+        plain = np.flatnonzero(rows.plain)
+        if len(plain):
+            unusual[plain] |= ~np.isfinite(_logits(block)[plain]).all(axis=1)
+        looked_at = unusual.copy()
+        looked_at[sample] = True
+        full = np.flatnonzero(looked_at)
+        self._alike(result, shard, block, rows, ~looked_at, full)
+        result.margins.add(rows.margin_steps, rows.margin, rows.shift)
+        result.plain_rows += len(plain)
+        result.selected_twice += rows.selected_twice
+        same_ids = np.array_equal(rows.ids_a, rows.ids_b)
+        same = np.array_equal(rows.weights_a.view(np.uint32), rows.weights_b.view(np.uint32))
+        result.bits_equal["ids"] &= same_ids
+        result.bits_equal["weights"] &= same
+        return ClosePart(
+            full + block.start,
+            {name: values[full] for name, values in block.keys.items()},
+            self._some_logits(shard, block, full),
+            (rows.ids_a[full], rows.ids_b[full]),
+            (rows.weights_a[full], rows.weights_b[full]),
+            np.isin(full, sample),
+        )
+
+    def _some_logits(
+        self, shard: Shard, block: RowBlock, rows: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.float32]:
+        """FP32 logits of some rows; read now where the block holds outputs alone."""
+        if block.logits is not None:
+            return np.asarray(block.logits[rows])
+        bank = self.bank(shard.bank)
+        if not len(rows):
+            return np.empty((0, bank.geometry.experts), np.float32)
+        return _logits(at_logits(bank, bank.read_rows(rows + block.start)))
+
+    def _alike(
+        self,
+        result: ShardResult,
+        shard: Shard,
+        block: RowBlock,
+        rows: PairedRows,
+        alike: npt.NDArray[np.bool_],
+        full: npt.NDArray[np.int64],
+    ) -> None:
+        """Count the rows that need no closer look."""
+        apart = np.zeros(ULP_BINS, np.int64)
+        some = full[rows.code[full] != PLAIN]
+        compare_pairs(
+            rows.ids_a[some], rows.weights_a[some], rows.ids_b[some], rows.weights_b[some], apart
+        )
+        alike_rows = AlikeRows(
+            rows.code[alike] == REORDERED,
+            rows.weight_ulp[alike],
+            histogram_of(rows.weight_bins - apart),
+        )
+        keys = self._unit_keys(
+            shard, np.flatnonzero(alike) + block.start, block.keys["unit"][alike]
+        )
+        result.tally.add_alike(self.bank(shard.bank).name, alike_rows, keys)
+
+    def _unit_keys(
+        self, shard: Shard, rows: npt.NDArray[np.int64], unit: npt.NDArray[Any]
+    ) -> UnitKeys:
+        kind = self.bank(shard.bank).independence_unit
+        used = rows if kind == "row" else unit.astype(np.int64)
+        return UnitKeys(rows, used + shard.bank * UNIT_STRIDE, kind)
+
+    def _judge(self, result: ShardResult, shard: Shard, parts: list[ClosePart]) -> None:
+        """Judge rows by the reference: contracts, classes, flags, certificates."""
+        part = joined(parts)
+        if part is None:
+            return
+        bank = self.bank(shard.bank)
+        block = RowBlock(int(part.rows[0]), len(part.rows), part.keys, logits=part.logits)
+        judged = judge_block(bank, front_weights(bank), block, with_control=False)
+        slack = judged.logit_error
+        comparison = compare_rows(
+            RankRows(part.ids[0], part.weights[0], slack),
+            RankRows(part.ids[1], part.weights[1], slack),
+            judged,
+            bank.geometry,
+            bank.scoring,
+            self.policy,
+        )
+        keys = self._unit_keys(shard, part.rows, part.keys["unit"])
+        result.tally.add(bank.name, comparison, keys, 0, 1)
+        self._reference(result, judged, comparison, part.ids, part.sampled)
+        place = Place(
+            bank.name, bank.spec, shard.width, 0, 1, 1, self.sides[0].path, self.sides[1].path,
+            part.keys, 0, part.rows,
+        )  # fmt: skip
+        result.certificates += certificates(
+            place, comparison, *part.ids, judged.selection, judged.logits
+        )
+
+    def _reference(
+        self,
+        result: ShardResult,
+        judged: JudgedBlock,
+        comparison: RowComparison,
+        ids: tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]],
+        sampled: npt.NDArray[np.bool_],
+    ) -> None:
+        selection, policy = judged.selection, self.policy
+        far = np.zeros((2, len(sampled)), np.bool_)
+        for side, role in enumerate((BASELINE, CANDIDATE)):
+            sets = classify_sets(
+                selection.ids,
+                ids[side],
+                selection.keys,
+                window_ulp=policy.window_ulp,
+                noise_abs=policy.noise_abs,
+                invalid=comparison.breach[role] != 0,
+                group_keys=selection.group_keys,
+                groups=1 if selection.group_keys is None else selection.group_keys.shape[1],
+            )
+            names = [str(SET_CLASSES[code]) for code in sets.set_class[sampled].tolist()]
+            result.reference[role].update(names)
+            far[side] = np.isin(sets.set_class, FAR)
+        agree = comparison.sets.set_class < SET_CLASSES.index(SetClass.EXACT_TIE)
+        result.echo += int(np.count_nonzero(far[0] & far[1] & agree & sampled))
+        result.sampled += int(np.count_nonzero(sampled))
+        result.boundary.update(boundary_counts(selection.boundary_ulp[sampled]))
+
+    def _trim(self, result: ShardResult) -> None:
+        extra = len(result.certificates) - MOST_CERTIFICATES
+        if extra > 0:
+            gravest = sorted(result.certificates, key=severity, reverse=True)[:MOST_CERTIFICATES]
+            result.certificates = sorted(gravest, key=lambda record: record["row"])
+            result.left_out += extra
+
+
+def at_logits(bank: Bank, block: RowBlock) -> RowBlock:
+    """The block with its FP32 logits and none of the stages before them.
+
+    Hidden rows are multiplied exactly and rounded to FP64, then to FP32, as the CPU paths do.
+    """
+    logits = block.logits
+    if logits is None and block.logits_shards is not None:
+        logits = np.concatenate(list(block.logits_shards), axis=1)
+    if logits is None:
+        assert block.hidden is not None, "a bank holds hidden rows, shards or logits"
+        router = bank.weights["router_weight"]
+        logits = reference_product(block.hidden, router).astype(np.float32)
+    return RowBlock(block.start, block.rows, block.keys, logits=logits, recorded=block.recorded)
+
+
+def _logits(block: RowBlock) -> npt.NDArray[np.float32]:
+    assert block.logits is not None, "see at_logits"
+    return block.logits
+
+
+def sampled_rows(plan: GatePlan, shard: Shard) -> npt.NDArray[np.int64]:
+    """The shard's rows that the reference checks, ascending: distinct, drawn by seed and shard."""
+    rows = shard.stop - shard.start
+    count = min(rows, -(-rows // plan.sample_every))
+    sequence = np.random.SeedSequence((plan.seed, 5, shard.bank, shard.start))
+    chosen = np.random.Generator(np.random.Philox(sequence)).choice(rows, count, replace=False)
+    return np.sort(chosen.astype(np.int64)) + shard.start

@@ -1,0 +1,97 @@
+"""Shard results as JSON files: written whole or not at all, read back to the same counts."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections import Counter
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from ..metrics.margins import MarginTally
+from ..tally import Tally, Witness
+from .plan import GatePlan, Shard
+from .shard import ShardResult
+
+
+def shard_path(directory: Path, shard: Shard) -> Path:
+    """Where a shard's result lies."""
+    return directory / f"shard-{shard.number:06d}.json"
+
+
+def write_shard(directory: Path, plan: GatePlan, shard: Shard, result: ShardResult) -> None:
+    """Write a result under a temporary name, then rename: a killed run leaves no half file."""
+    document = {"plan": plan.digest, "shard": shard.number, "result": _plain(result)}
+    handle, name = tempfile.mkstemp(prefix=f".shard-{shard.number:06d}.", dir=directory)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            json.dump(document, file, allow_nan=False)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).replace(shard_path(directory, shard))
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def read_shard(directory: Path, plan: GatePlan, shard: Shard) -> ShardResult | None:
+    """Return a finished shard's result; None where there is none of this plan."""
+    path = shard_path(directory, shard)
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        if document["plan"] != plan.digest or document["shard"] != shard.number:
+            return None
+        return _result(document["result"])
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _plain(result: ShardResult) -> dict[str, Any]:
+    # Not asdict: it rebuilds a Counter from pairs, as keys.
+    tally = dict(vars(result.tally))
+    for name in ("cluster_units", "differing_units", "invalid_units"):
+        tally[name] = sorted(tally[name])
+    worst = result.tally.worst_weight
+    tally["worst_weight"] = None if worst is None else asdict(worst)
+    return {**vars(result), "tally": tally, "margins": vars(result.margins)}
+
+
+def _result(values: dict[str, Any]) -> ShardResult:
+    tally, margins = values["tally"], values["margins"]
+    worst = tally["worst_weight"]
+    return ShardResult(
+        **{
+            **values,
+            "tally": Tally(
+                **{
+                    **tally,
+                    "counts": Counter(tally["counts"]),
+                    "weight_classes": Counter(tally["weight_classes"]),
+                    "weight_ulp": _whole(tally["weight_ulp"]),
+                    "worst_weight": None if worst is None else Witness(**worst),
+                    "flags": {role: Counter(c) for role, c in tally["flags"].items()},
+                    "breaches": {role: Counter(c) for role, c in tally["breaches"].items()},
+                    "input_flags": Counter(tally["input_flags"]),
+                    "cluster_units": set(tally["cluster_units"]),
+                    "differing_units": set(tally["differing_units"]),
+                    "invalid_units": set(tally["invalid_units"]),
+                }
+            ),
+            "margins": MarginTally(
+                **{
+                    **margins,
+                    "steps": _whole(margins["steps"]),
+                    "exponents": Counter(margins["exponents"]),
+                }
+            ),
+            "boundary": Counter(values["boundary"]),
+            "reference": {role: Counter(c) for role, c in values["reference"].items()},
+        }
+    )
+
+
+def _whole(values: dict[str, int]) -> Counter[int]:
+    """A counter whose keys are integers again."""
+    return Counter({int(key): count for key, count in values.items()})

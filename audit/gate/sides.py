@@ -1,0 +1,99 @@
+"""The two sides of a gate: named selects, or outputs that the bank carries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from ...banks.errors import InputError
+from ...banks.geometry import ScoringRule
+from ...kernels.contract import F32
+from ...kernels.options import parse_spec
+from ...kernels.scores import FORMS
+from ...kernels.select import SelectArithmetic, make_select, select_bias
+from ..certify import load_certificate
+from ..metrics.score_bounds import key_bound, swap_window
+
+_SIGMOIDS: Final = ("exp", "tanh", "sigmoid")
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side of the gate, from ``fused``, ``hf:bias=bf16``, ``auto`` or ``recorded:name=gpu``.
+
+    Attributes:
+        spec: as the user wrote it.
+        path: the audit's path that selects alike, for records and ``replay_row``.
+        recorded: which of the bank's recorded outputs; None for a select.
+        fused_rows: of ``auto``: up to this width ``fused``, above it ``standalone``.
+    """
+
+    spec: str
+    path: str
+    recorded: str | None = None
+    fused_rows: int | None = None
+
+    def rule(self, width: int) -> SelectArithmetic:
+        """The select at one width.
+
+        Raises:
+            InputError: recorded outputs have none.
+        """
+        if self.recorded is not None:
+            raise InputError("select", self.spec, "a select", "gate side")
+        if self.fused_rows is not None:
+            name = "fused" if width <= self.fused_rows else "standalone"
+            return make_select(name, {}, f"gate {self.spec}")
+        name, options = parse_spec(self.spec)
+        return make_select(name, options, f"gate {self.spec}")
+
+
+def parse_side(spec: str, role: str) -> Side:
+    """Return the side that a spec names.
+
+    Args:
+        spec: a select with options, ``auto[:fused_rows=N]`` or ``recorded[:name=NAME]``.
+        role: ``baseline`` or ``candidate``.
+
+    Raises:
+        InputError: an unknown select, option or value.
+    """
+    name, options = parse_spec(spec)
+    if name == "recorded":
+        if set(options) - {"name"}:
+            raise InputError("option", ", ".join(sorted(options)), "name", spec)
+        source = options.get("name", "gpu")
+        return Side(spec, f"recorded:name={source}" if source != "gpu" else "recorded", source)
+    if name == "auto":
+        text = options.get("fused_rows", "8")
+        if set(options) - {"fused_rows"} or not text.isdigit():
+            raise InputError("option", spec.partition(":")[2], "fused_rows=N", spec)
+        path = "route" if text == "8" else f"route:fused_rows={text}"
+        return Side(spec, path, fused_rows=int(text))
+    make_select(name, options, f"gate {role}")
+    kind = "general" if role == "baseline" else "route"
+    changed = ",".join(f"{key}={value}" for key, value in [("select", name), *options.items()])
+    return Side(spec, f"{kind}:{changed}")
+
+
+def proven_window(
+    a: SelectArithmetic, b: SelectArithmetic, bias: F32, scoring: ScoringRule
+) -> float | None:
+    """Return the margin above which both select one set, from the certificate of all scores.
+
+    None where there is no certificate of the two forms, or the sides differ in more than the form.
+    """
+    forms = [scoring.function if rule.score == "rule" else rule.score for rule in (a, b)]
+    used = select_bias(a, bias)
+    if a.precise or b.precise or not set(forms) <= set(_SIGMOIDS) & set(FORMS):
+        return None
+    same_bias = used.tobytes() == select_bias(b, bias).tobytes()
+    if a.logits != b.logits or not same_bias or not np.isfinite(used).all():
+        return None
+    found = load_certificate(*forms)
+    apart = None if found is None else found.max_abs("all")
+    if apart is None:
+        return None
+    return swap_window(key_bound(float(apart), float(used.min()), float(used.max())))

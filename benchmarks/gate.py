@@ -1,0 +1,173 @@
+"""The near-tie gate on the CPU beside plain torch and one read of the logits, in one run.
+
+    python -P benchmarks/gate.py [--rows 3.2M] [--repeats 5] [--out FILE]
+
+First the three loops on the same logits in memory, taking turns: plain torch (sigmoid, bias and
+topk for each side, sets compared), the gate (both sides' ids and weights, sets compared, margins
+measured, weights' ULP counted), and a sum of the logits' bits. Then whole runs of ``run_gate``, a
+process per core, rows generated on the way: rows per second, memory, what the gate says. Ratios are
+of figures of this run; a machine that others use shows in the load and in the spread.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numba
+import numpy as np
+import torch
+
+from neartie.audit.environment import environment
+from neartie.audit.gate.run import run_gate
+from neartie.audit.gate.sides import proven_window
+from neartie.banks.normal import normal_rows
+from neartie.banks.open import open_bank
+from neartie.banks.spec import integer
+from neartie.kernels.fast_gate import PairedSelect
+from neartie.kernels.select import SELECTS
+
+RESULTS = Path(__file__).parent / "results"
+BANK = open_bank("normal:geometry=k3")
+BIAS = BANK.weights["correction_bias"]
+A, B = SELECTS["standalone"], SELECTS["fused"]
+
+
+def plain_torch(logits: torch.Tensor, bias: torch.Tensor) -> int:
+    """Rows whose sets differ, by the library's own functions."""
+    differing = 0
+    for part in logits.split(16384):
+        first = torch.topk(torch.sigmoid(part) + bias, 16, dim=-1).indices
+        second = torch.topk(0.5 * torch.tanh(0.5 * part) + 0.5 + bias, 16, dim=-1).indices
+        other = first.sort(-1).values != second.sort(-1).values
+        differing += int(other.any(-1).sum())
+    return differing
+
+
+@numba.njit(nogil=True, cache=False)
+def _sum(bits: Any) -> Any:
+    total = np.uint64(0)
+    for i in range(len(bits)):
+        total += bits[i]
+    return total
+
+
+def one_read(logits: Any, pool: ThreadPoolExecutor, threads: int) -> int:
+    """A sum over the logits' bits: one pass of memory with every core."""
+    words = logits.reshape(-1).view(np.uint64)
+    return sum(int(x) for x in pool.map(_sum, np.array_split(words, threads)))
+
+
+def timed(work: Callable[[], object]) -> float:
+    """Seconds of one call."""
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+def loops(rows: int, repeats: int, threads: int) -> dict[str, Any]:
+    """Rows per second of the three loops, taking turns on the same logits."""
+    torch.set_num_threads(threads)
+    logits = normal_rows(0, 0, rows, 896)
+    tensor, bias = torch.from_numpy(logits), torch.from_numpy(BIAS)
+    window = proven_window(A, B, BIAS, BANK.scoring)
+    pair = PairedSelect(A, B, BIAS, BANK.geometry, BANK.scoring, window)
+    with ThreadPoolExecutor(threads) as pool:
+        works: dict[str, Callable[[], object]] = {
+            "plain_torch": lambda: plain_torch(tensor, bias),
+            "gate": lambda: pair.run(logits, threads),
+            "one_read": lambda: one_read(logits, pool, threads),
+        }
+        seconds: dict[str, list[float]] = {name: [] for name in works}
+        for work in works.values():
+            work()
+        for _ in range(repeats):
+            for name, work in works.items():
+                seconds[name].append(timed(work))
+    found: dict[str, Any] = {
+        name: {
+            "rows_per_second_best": round(rows / min(values)),
+            "rows_per_second_median": round(rows / median(values)),
+        }
+        for name, values in seconds.items()
+    }
+    for kind in ("best", "median"):
+        key = f"rows_per_second_{kind}"
+        found[f"gate_over_torch_{kind}"] = round(found["gate"][key] / found["plain_torch"][key], 1)
+        found[f"gate_over_read_{kind}"] = round(found["one_read"][key] / found["gate"][key], 1)
+    turns = zip(seconds["plain_torch"], seconds["gate"], strict=True)
+    found["gate_over_torch_each_turn"] = [round(a / b, 1) for a, b in turns]
+    return {"rows": rows, "threads": threads, "window": window, **found}
+
+
+def whole_runs(rows: list[int], workers: int) -> list[dict[str, Any]]:
+    """Whole gates of growing size, and what the largest says."""
+    found = []
+    for count in rows:
+        began = time.perf_counter()
+        result = run_gate("standalone", "fused", rows=count, workers=workers, sample=(1, 960))
+        seconds = time.perf_counter() - began
+        own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        child = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+        pooled = result.record["pooled"]
+        found.append(
+            {
+                "rows": count,
+                "workers": workers,
+                "seconds": round(seconds, 2),
+                "rows_per_second": round(count / seconds),
+                "peak_memory_mb_largest_worker": child // 1024,
+                "peak_memory_mb_this_process": own // 1024,
+                "verdict": str(result.verdict.state),
+                "numerics_class": str(result.verdict.numerics_class),
+                "swaps": pooled["swaps"],
+                "violations": pooled["violations"],
+                "observed": pooled["observed"],
+                "prediction": pooled["prediction"],
+                "near_tie_rate": pooled["near_tie_rate"],
+                "swaps_per_near_tie_row": pooled["swaps_per_near_tie_row"],
+                "max_weight_ulp": pooled["worst_weight"]["value"],
+                "sample": result.record["sample"],
+            }
+        )
+        print(json.dumps({k: found[-1][k] for k in ("rows", "seconds", "rows_per_second")}))
+    return found
+
+
+def main() -> int:
+    """Measure, print, and write JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", default="3.2M", help="rows of the largest whole run")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--loop-rows", default="65536")
+    parser.add_argument("--out", type=Path, default=RESULTS / "gate_cpu.json")
+    options = parser.parse_args()
+    threads, rows = os.cpu_count() or 1, integer(options.rows)
+    load = os.getloadavg()[0]
+    record: dict[str, Any] = {"loops": loops(integer(options.loop_rows), options.repeats, threads)}
+    for name in ("plain_torch", "gate", "one_read"):
+        print(f"{name:<12} {record['loops'][name]['rows_per_second_best']:>12,} rows/s")
+    print(f"gate / torch {record['loops']['gate_over_torch_best']} (best), "
+          f"{record['loops']['gate_over_torch_median']} (median)")  # fmt: skip
+    record["whole_runs"] = whole_runs([rows // 8, rows // 2, rows], threads)
+    record["load_before"] = round(load, 2)
+    record["environment"] = environment()
+    record["date"] = datetime.now(UTC).isoformat(timespec="seconds")
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    options.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    print(f"written to {options.out}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
