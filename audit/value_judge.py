@@ -63,7 +63,7 @@ class ValueJudge:
         values: npt.NDArray[Any],
         exact: npt.NDArray[Any],
     ) -> None:
-        bad = (~finite(values) & np.isfinite(exact)).any(axis=(0, 2))
+        bad = np.asarray((~finite(values) & np.isfinite(exact)).any(axis=(0, 2)))
         text = f"{tensor} holds NaN or infinity where the exact value is finite"
         self.log.note(Finding.NONFINITE_OUTPUT, role, width, bad, text, tensor=tensor)
 

@@ -28,6 +28,9 @@ class _Missing:
     """Stands for a module of Triton; only what runs at import is here."""
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            # Python's own questions, such as whether this is a wrapper.
+            raise AttributeError(name)
         raise ModuleNotFoundError("triton is not installed: pip install 'neartie[cuda]'")
 
     @staticmethod

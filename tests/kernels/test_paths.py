@@ -276,16 +276,21 @@ def test_names_are_canonical(spec: str, name: str) -> None:
 def test_declarations_hold() -> None:
     """What is declared about rows, ranks and machines follows from the options."""
     expected = {
-        "general": (True, True, False),
-        "general:reduce=ring_bf16": (False, True, False),
-        "general:reduce=own_rank_first_fp32": (True, False, False),
-        "general:accumulate=fp32": (False, True, True),
-        "route": (False, True, False),
-        "route:select=standalone": (True, True, False),
+        "general": (True, True, True, False),
+        "general:reduce=ring_bf16": (False, True, True, False),
+        "general:reduce=own_rank_first_fp32": (True, True, False, False),
+        "general:accumulate=fp32": (False, True, True, True),
+        "route": (True, False, True, False),
+        "route:select=standalone": (True, True, True, False),
     }
     for spec, flags in expected.items():
         declared = make_path(spec).declared
-        got = (declared.row_independent, declared.ranks_agree, declared.machine_dependent)
+        got = (
+            declared.row_independent,
+            declared.select_row_independent,
+            declared.ranks_agree,
+            declared.machine_dependent,
+        )
         assert got == flags, spec
     words = make_path("route").declared
     assert words.weight_sum == "up to 8 rows: fold; above: left_to_right"
