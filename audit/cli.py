@@ -15,6 +15,7 @@ from ..banks.errors import InputError
 from .cli_bank import bank_app
 from .cli_certify import certify
 from .cli_gate import gate
+from .progress import Interrupted
 
 app = typer.Typer(
     name="neartie",
@@ -52,6 +53,9 @@ def _status() -> int:
         usage: Any = error
         usage.show()
         return int(usage.exit_code)
+    except Interrupted as stop:
+        print(f"neartie: interrupted; {stop}", file=sys.stderr)
+        return _INTERRUPTED
     except (KeyboardInterrupt, typer.Abort):
         returned = _INTERRUPTED
     except SystemExit as error:

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from ..banks.errors import InputError
-
-if TYPE_CHECKING:
-    from .certify import Progress as Callback
+from .progress import Interrupted, progress_bar
 
 
 def certify(
@@ -40,12 +35,11 @@ def certify(
     low, high = _bias(bias)
     known = load_certificate(form_a, form_b)
     try:
-        with _progress() as advance:
+        with progress_bar("inputs") as advance:
             found = certify_forms(form_a, form_b, fresh=fresh, progress=advance)
     except KeyboardInterrupt:
         kept = "starts again" if fresh else "goes on from here"
-        print(f"neartie: interrupted; the next run {kept}", file=sys.stderr)
-        raise typer.Exit(130) from None
+        raise Interrupted(f"the next run {kept}") from None
     if fresh and known is not None and known.record != found.record:
         got = f"counts unlike those of {known.provenance['date']}"
         expected = "the same; if the form was changed, raise its version"
@@ -66,24 +60,3 @@ def _bias(text: str) -> tuple[float, float]:
     except ValueError:
         raise InputError("bias", text, "LOW,HIGH", "--bias") from None
     return low, high
-
-
-@contextmanager
-def _progress() -> Iterator[Callback]:
-    """Yield a callback that shows inputs done on stderr, where that is a terminal."""
-    console = Console(stderr=True)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal
-    ) as bar:
-        task = bar.add_task("inputs", total=None)
-
-        def advance(done: int, total: int, name: str) -> None:
-            bar.update(task, completed=done, total=total, description=name)
-
-        yield advance

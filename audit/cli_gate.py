@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 
 from ..banks.errors import InputError
+from .progress import Interrupted, progress_bar
 
 
 def gate(
@@ -41,7 +42,6 @@ def gate(
     from .gate.plan import DEFAULT_SOURCE
     from .gate.run import run_gate
     from .policy import load_policy
-    from .progress import progress_bar
     from .report.gate import print_gate
 
     if out is not None:
@@ -64,8 +64,7 @@ def gate(
             )
     except KeyboardInterrupt:
         kept = f"finished shards are in {work}" if work else "nothing was kept (see --work)"
-        print(f"neartie: interrupted; {kept}", file=sys.stderr)
-        raise typer.Exit(130) from None
+        raise Interrupted(kept) from None
     if out is not None:
         result.write(out)
     if as_json:

@@ -9,6 +9,10 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 
+class Interrupted(Exception):
+    """A user stopped a command that keeps what it has finished; the message says what."""
+
+
 @contextmanager
 def progress_bar(label: str) -> Iterator[Callable[[int, int, str], None]]:
     """Yield a callback (done, total, text); nothing is shown where stderr is no terminal."""
