@@ -236,10 +236,10 @@ def test_a_failed_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monke
     result = neartie.run_audit("k3-mini/tie-witness", rows=[20])
 
     def fail(*_: object) -> None:
-        raise OSError("disk full")
+        raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("neartie.audit.evidence.pq.write_table", fail)
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(InputError, match="No space left on device"):
         result.write(tmp_path / "evidence")
     assert list(tmp_path.iterdir()) == []
 
