@@ -20,6 +20,7 @@ from ..kernels.project import latent_partials, latent_shards
 from ..kernels.reduce import SCHEDULES, reduce_partials
 from .compare import BASELINE, CANDIDATE
 from .observed import ScheduleFit
+from .rank_parts import same_as_first
 
 DEFAULT_ISLANDS = 2
 GATHER = "gather"
@@ -119,12 +120,7 @@ class ScheduleJudge:
 
     def _distinct(self, latents: dict[str, Bf16]) -> list[int]:
         """Ranks whose latent has other bits than rank 0's in some path, and rank 0."""
-        same = np.ones(self.ranks, np.bool_)
-        for latent in latents.values():
-            view = latent.view(np.uint16)
-            same &= np.array(
-                [rank == 0 or np.array_equal(view[rank], view[0]) for rank in range(len(view))]
-            )
+        same = np.all([same_as_first(latent) for latent in latents.values()], axis=0)
         return [0, *np.flatnonzero(~same).tolist()]
 
     def _expect(self, block: RowBlock, role: str, width: int) -> Latent:

@@ -13,9 +13,8 @@ import pyarrow as pa
 from ..kernels.reference import ReferenceSelection
 from .compare import RowComparison
 from .metrics.flags import RowFlag, names
-from .metrics.swaps import SetClass
+from .metrics.swaps import SET_CLASSES, SetClass
 from .metrics.ulp import ordered
-from .tally import SET_CLASSES
 
 SWAP_SCHEMA = pa.schema(
     [

@@ -11,7 +11,7 @@ from ..banks.geometry import Geometry, ScoringRule
 from .judged import JudgedBlock
 from .launching import POISONS
 from .metrics.contracts import breaches, path_flags
-from .metrics.swaps import SetClass, SetDifferences, classify_sets
+from .metrics.swaps import SET_CODE, SetClass, SetDifferences, classify_sets
 from .metrics.weights import align, classify_weights
 from .policy import Policy
 
@@ -22,7 +22,7 @@ F32 = npt.NDArray[np.float32]
 F64 = npt.NDArray[np.float64]
 
 # Rows whose weights are compared: those that select the same experts.
-_EQUAL_SETS = tuple(tuple(SetClass).index(c) for c in (SetClass.IDENTICAL, SetClass.REORDERED))
+_EQUAL_SETS = (SET_CODE[SetClass.IDENTICAL], SET_CODE[SetClass.REORDERED])
 
 
 @dataclass(frozen=True, eq=False)

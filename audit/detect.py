@@ -13,16 +13,16 @@ from .compare import BASELINE, CANDIDATE, RowComparison
 from .finding_log import FindingLog
 from .hypotheses import Suspicions
 from .judged import JudgedBlock
-from .launching import POISONS, bits, same_bits, tensors
+from .launching import POISONS, same_bits, tensors
 from .metrics import findings as find
+from .metrics.findings import bits
 from .metrics.flags import RowFlag
-from .metrics.swaps import SetClass, classify_sets
+from .metrics.swaps import SET_CODE, SetClass, classify_sets
 from .observed import BatchFinding
 from .policy import Policy
-from .tally import SET_CLASSES
 
 Bools = npt.NDArray[np.bool_]
-FAR = (SET_CLASSES.index(SetClass.FAR_SWAP), SET_CLASSES.index(SetClass.MULTI_SWAP))
+FAR = (SET_CODE[SetClass.FAR_SWAP], SET_CODE[SetClass.MULTI_SWAP])
 
 
 class Detector:
@@ -69,7 +69,7 @@ class Detector:
         b: Routed,
     ) -> None:
         """Look at one rank's rows together: stale outputs, permuted ids, echoes, named causes."""
-        valid = comparison.sets.set_class != SET_CLASSES.index(SetClass.INVALID)
+        valid = comparison.sets.set_class != SET_CODE[SetClass.INVALID]
         wrong = {}
         for role, out in ((BASELINE, a), (CANDIDATE, b)):
             wrong[role] = self._wrong(judged, comparison, role, out.ids[rank]) & valid
@@ -77,7 +77,7 @@ class Detector:
             self._tail(role, width, wrong[role], judged.block.start)
             self._count_experts(role, out.ids[rank][valid])
             self._suspicions[role].add(judged, width, out.ids[rank], out.weights[rank], wrong[role])
-        same = (comparison.sets.set_class < SET_CLASSES.index(SetClass.EXACT_TIE)) & valid
+        same = (comparison.sets.set_class < SET_CODE[SetClass.EXACT_TIE]) & valid
         same &= comparison.weight_ulp <= self.policy.weight_budget_ulp
         echo = find.oracle_echo(same, wrong[BASELINE], wrong[CANDIDATE])
         text = "both paths agree and both differ from the reference beyond the window"

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from ..banks.bank import Bank, RowBlock
 from ..kernels import contract
 from ..kernels.contract import BFLOAT16, FrontWeights, Launch, Recorded, Routed
+from .metrics.findings import bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,11 +141,6 @@ def poisoned_outputs(path: contract.Path, launch: Launch, poison: Poison) -> Rou
 def first_rows(out: Routed, rows: int) -> Routed:
     """Drop the rows that filled up the last launch."""
     return _rows_of_outputs(out, slice(0, rows))
-
-
-def bits(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return the array's bits as unsigned integers, without a copy."""
-    return array.view(np.dtype(f"u{array.dtype.itemsize}"))
 
 
 def same_bits(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> bool:

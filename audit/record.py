@@ -15,6 +15,22 @@ RECORD_VERSION = 1
 """Version of the words in ``audit.json``; a change of meaning raises it."""
 
 
+def verdict_record(verdict: Verdict) -> dict[str, Any]:
+    """Return verdict, reasons and class as every record words them, JSON values."""
+    return {
+        "verdict": {
+            "state": str(verdict.state),
+            "reasons": [
+                {"state": str(r.state), "code": str(r.code), "text": r.text}
+                for r in verdict.reasons
+            ],
+        },
+        "numerics_class": str(verdict.numerics_class),
+        "provisional_class": str(verdict.provisional_class),
+        "structural_tag": verdict.structural_tag,
+    }
+
+
 @dataclass(frozen=True, eq=False)
 class AuditRecord:
     """What an audit found; every figure of every report comes from here.

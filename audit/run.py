@@ -14,9 +14,9 @@ from ..kernels.registry import check_path, make_path
 from .bank_run import BankOutcome, BankRun, Pairing
 from .certificates import swaps_table
 from .environment import environment
-from .observed import Coverage, Observed
+from .observed import Coverage, Observed, WidthSummary
 from .policy import Policy
-from .record import RECORD_VERSION
+from .record import RECORD_VERSION, verdict_record
 from .result import AuditResult
 from .summary import closeness, pooled_tally, summarise, triangle
 from .value_table import values_table
@@ -175,33 +175,13 @@ def _record(
     return {
         "record_version": RECORD_VERSION,
         "command": command,
-        "verdict": {
-            "state": str(verdict.state),
-            "reasons": [
-                {"state": str(r.state), "code": str(r.code), "text": r.text}
-                for r in verdict.reasons
-            ],
-        },
-        "numerics_class": str(verdict.numerics_class),
-        "provisional_class": str(verdict.provisional_class),
-        "structural_tag": verdict.structural_tag,
+        **verdict_record(verdict),
         "baseline": _path_record(pairing.baseline),
         "candidate": _path_record(pairing.candidate),
         "ranks": pairing.ranks,
         "device": device,
         "policy": pairing.policy.model_dump(mode="json"),
-        "widths": [
-            {
-                **asdict(summary),
-                "invalid": summary.counts["invalid"],
-                "triangle": triangle(outcomes, summary.width),
-                "closer_to_reference": _closeness(outcomes, summary.width),
-                "weight_ulp_histogram": _histogram(outcomes, summary.width),
-                "worst_weight": _worst_weight(outcomes, summary.width),
-                "input_flags": dict(pooled_tally(outcomes, summary.width).input_flags),
-            }
-            for summary in observed.widths
-        ],
+        "widths": [_width_record(outcomes, summary) for summary in observed.widths],
         "schedule": asdict(observed.schedule) if observed.schedule else None,
         "findings": [asdict(finding) for finding in observed.findings],
         "coverage": [asdict(item) for item in observed.coverage],
@@ -218,19 +198,23 @@ def _path_record(path: Path) -> dict[str, Any]:
     return {"name": path.name, "declared": asdict(path.declared), "outputs": list(path.outputs)}
 
 
+def _width_record(outcomes: Sequence[BankOutcome], summary: WidthSummary) -> dict[str, Any]:
+    tally = pooled_tally(outcomes, summary.width)
+    bins, worst = tally.weight_ulp, tally.worst_weight
+    return {
+        **asdict(summary),
+        "invalid": summary.counts["invalid"],
+        "triangle": triangle(outcomes, summary.width),
+        "closer_to_reference": _closeness(outcomes, summary.width),
+        "weight_ulp_histogram": {str(steps): bins[steps] for steps in sorted(bins)},
+        "worst_weight": asdict(worst) if worst else None,
+        "input_flags": dict(tally.input_flags),
+    }
+
+
 def _closeness(outcomes: Sequence[BankOutcome], width: int) -> dict[str, Any]:
     found = {t: closeness(outcomes, width, t) for t in ("latent", "logits", "weights")}
     return {tensor: asdict(value) for tensor, value in found.items() if value is not None}
-
-
-def _histogram(outcomes: Sequence[BankOutcome], width: int) -> dict[str, int]:
-    bins = pooled_tally(outcomes, width).weight_ulp
-    return {str(steps): bins[steps] for steps in sorted(bins)}
-
-
-def _worst_weight(outcomes: Sequence[BankOutcome], width: int) -> dict[str, Any] | None:
-    worst = pooled_tally(outcomes, width).worst_weight
-    return asdict(worst) if worst else None
 
 
 def _bank_record(bank: Bank, outcome: BankOutcome) -> dict[str, Any]:

@@ -9,10 +9,11 @@ from .bank_run import BankOutcome
 from .compare import BASELINE, CANDIDATE
 from .metrics.closeness import Closeness, closer
 from .metrics.rates import at_most_p_value, holm, upper_bound
+from .metrics.swaps import SET_CLASSES
 from .metrics.values import PairTally, rho
 from .observed import Observed, ScheduleFit, WidthSummary
 from .policy import Policy
-from .tally import SET_CLASSES, Tally
+from .tally import Tally
 from .value_table import PAIRS, TENSORS, Pair
 
 
@@ -69,10 +70,12 @@ def rate_tally(outcomes: Sequence[BankOutcome], width: int) -> Tally:
     return pooled_tally(full, width)
 
 
-def triangle(outcomes: Sequence[BankOutcome], width: int) -> dict[str, dict[str, Any]]:
+def triangle(
+    outcomes: Sequence[BankOutcome], width: int, tensors: Sequence[str] = TENSORS
+) -> dict[str, dict[str, Any]]:
     """Return the pooled error triangle of one width: per tensor three relative RMS and rho."""
     result: dict[str, dict[str, Any]] = {}
-    for tensor in TENSORS:
+    for tensor in tensors:
         pooled = {pair: _pooled_pair(outcomes, width, tensor, pair) for pair in PAIRS}
         if not any(p is not None for p in pooled.values()):
             continue
@@ -118,7 +121,7 @@ def _width_summary(
     policy: Policy,
 ) -> WidthSummary:
     differing, units = sample.events, sample.units
-    latent = triangle(outcomes, width).get("latent", {})
+    latent = triangle(outcomes, width, ("latent",)).get("latent", {})
     return WidthSummary(
         width=width,
         rows=tally.rows,

@@ -13,11 +13,8 @@ import numpy.typing as npt
 from ..banks.bank import NO_UNIT
 from .compare import BASELINE, CANDIDATE, RowComparison
 from .metrics.flags import Breach, RowFlag, names
-from .metrics.swaps import SetClass
-from .metrics.weights import WeightClass
-
-SET_CLASSES = tuple(SetClass)
-WEIGHT_CLASSES = tuple(WeightClass)
+from .metrics.swaps import SET_CLASSES, SET_CODE, SetClass
+from .metrics.weights import WEIGHT_CLASSES, WeightClass
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +125,7 @@ class Tally:
 
     def _add_units(self, comparison: RowComparison, keys: UnitKeys, rank: int) -> None:
         unit = keys.unit
-        invalid = comparison.sets.set_class == SET_CLASSES.index(SetClass.INVALID)
+        invalid = comparison.sets.set_class == SET_CODE[SetClass.INVALID]
         if keys.kind == NO_UNIT:
             return
         self._add_unit_keys(keys, rank)

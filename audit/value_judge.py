@@ -15,6 +15,7 @@ from .judged import JudgedBlock
 from .metrics.findings import Finding
 from .metrics.ulp import finite
 from .observed import NotCompared, ScheduleFit
+from .rank_parts import same_as_first
 
 
 class ValueJudge:
@@ -71,8 +72,8 @@ class ValueJudge:
         self, role: str, width: int, judged: JudgedBlock, logits: npt.NDArray[np.float32]
     ) -> None:
         wrong = judged.wrong_logits(logits[0])
-        for rank in range(1, len(logits)):
-            if not np.array_equal(logits[rank], logits[0]):
+        for rank, same in enumerate(same_as_first(logits)):
+            if not same:
                 wrong |= judged.wrong_logits(logits[rank])
         text = "logits are further from the exact ones than an FP32 sum in any order can be"
         self.log.note(Finding.WRONG_LOGITS, role, width, wrong, text, tensor="logits")

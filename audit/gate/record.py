@@ -16,6 +16,7 @@ from ..metrics.rates import upper_bound
 from ..metrics.swaps import SetClass
 from ..observed import Observed
 from ..policy import Policy
+from ..record import verdict_record
 from ..verdict import Verdict
 from .plan import GatePlan
 from .shard import ShardResult
@@ -42,16 +43,7 @@ def gate_record(
         "record_version": RECORD_VERSION,
         "kind": "gate",
         "command": command(plan, sample, device),
-        "verdict": {
-            "state": str(verdict.state),
-            "reasons": [
-                {"state": str(r.state), "code": str(r.code), "text": r.text}
-                for r in verdict.reasons
-            ],
-        },
-        "numerics_class": str(verdict.numerics_class),
-        "provisional_class": str(verdict.provisional_class),
-        "structural_tag": verdict.structural_tag,
+        **verdict_record(verdict),
         **{role: _side(side.path) | {"spec": side.spec} for role, side in _sides(plan)},
         "ranks": 1,
         "device": device,

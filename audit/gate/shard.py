@@ -22,9 +22,9 @@ from ..detect import FAR
 from ..judged import JudgedBlock, judge_block
 from ..launching import front_weights
 from ..metrics.margins import MarginTally
-from ..metrics.swaps import SetClass, boundary_counts, classify_sets
+from ..metrics.swaps import SET_CLASSES, SET_CODE, SetClass, boundary_counts, classify_sets
 from ..policy import Policy
-from ..tally import SET_CLASSES, AlikeRows, Tally, UnitKeys
+from ..tally import AlikeRows, Tally, UnitKeys
 from .plan import GatePlan, Shard
 
 BLOCK_ROWS: Final = 2048
@@ -300,7 +300,7 @@ class ShardRunner:
             names = [str(SET_CLASSES[code]) for code in sets.set_class[sampled].tolist()]
             result.reference[role].update(names)
             far[side] = np.isin(sets.set_class, FAR)
-        agree = comparison.sets.set_class < SET_CLASSES.index(SetClass.EXACT_TIE)
+        agree = comparison.sets.set_class < SET_CODE[SetClass.EXACT_TIE]
         result.echo += int(np.count_nonzero(far[0] & far[1] & agree & sampled))
         result.sampled += int(np.count_nonzero(sampled))
         result.boundary.update(boundary_counts(selection.boundary_ulp[sampled]))

@@ -60,8 +60,8 @@ def differing_rows(
 
 
 def bits(values: npt.NDArray[Any]) -> Ints:
-    """Bit patterns of ``values``, an unsigned integer each."""
-    return np.ascontiguousarray(values).view(f"u{values.dtype.itemsize}")
+    """Bit patterns of ``values``, an unsigned integer each, without a copy."""
+    return values.view(f"u{values.dtype.itemsize}")
 
 
 def rank_disagreement(ids: Ints, weights: Floats | None) -> Bools:

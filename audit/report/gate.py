@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import jinja2
 from rich.console import Console
 from rich.markup import escape
 
 from ..certificates import severity
 from ..gate.result import GateResult
 from .figures import Table, certificate_text, class_line, set_table, weight_table
-from .markdown import arithmetic, cell
+from .markdown import template
 from .terminal import print_reasons, rich_table
 
 _CERTIFICATES_SHOWN = 5
@@ -87,17 +86,9 @@ def sample_text(record: Mapping[str, Any]) -> str | None:
 
 def render_gate(result: GateResult) -> str:
     """Return GitHub Markdown made from the record."""
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("neartie.audit", "report"),
-        autoescape=False,
-        undefined=jinja2.StrictUndefined,
-        keep_trailing_newline=True,
-    )
-    environment.filters["cell"] = cell
-    environment.filters["arithmetic"] = arithmetic
     record = result.record
     worst = sorted(result.swaps.to_pylist(), key=severity, reverse=True)[:_CERTIFICATES_SHOWN]
-    return environment.get_template("gate.md.j2").render(
+    return template("gate.md.j2").render(
         record=record,
         class_line=class_line(record),
         tables=[t(record) for t in (set_table, near_tie_table, weight_table, reference_table)],

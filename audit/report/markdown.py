@@ -22,18 +22,22 @@ from .figures import (
 _CERTIFICATES_SHOWN = 5
 
 
-def render_markdown(result: AuditRecord) -> str:
-    """Return GitHub Markdown made from the record; no sentence in it is typed by hand."""
-    loader = jinja2.PackageLoader("neartie.audit", "report")
+def template(name: str) -> jinja2.Template:
+    """Return a Markdown template of this folder."""
     # Markdown, not HTML: cells are escaped by the `cell` filter instead.
     environment = jinja2.Environment(
-        loader=loader,
+        loader=jinja2.PackageLoader("neartie.audit", "report"),
         autoescape=False,
         undefined=jinja2.StrictUndefined,
         keep_trailing_newline=True,
     )
     environment.filters["cell"] = cell
     environment.filters["arithmetic"] = arithmetic
+    return environment.get_template(name)
+
+
+def render_markdown(result: AuditRecord) -> str:
+    """Return GitHub Markdown made from the record; no sentence in it is typed by hand."""
     record = result.record
     tables = [table(record) for table in (set_table, triangle_table, weight_table, bank_table)]
     certificates = [
@@ -45,7 +49,7 @@ def render_markdown(result: AuditRecord) -> str:
         for item in record["coverage"]
         if not item["ran"]
     ]
-    return environment.get_template("report.md.j2").render(
+    return template("report.md.j2").render(
         record=record,
         class_line=class_line(record),
         tables=tables,
