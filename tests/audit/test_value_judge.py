@@ -99,6 +99,8 @@ FAULTS = {
 def test_wrong_values_fail(fault: Any, both: bool) -> None:
     result = audit(fault, both, rows=(9, 20))
     assert FAULTS[fault] in failing(result)
+    # Found row by row, and not only in the pooled triangle, whose reason has the same code.
+    assert FAULTS[fault] in {finding["name"] for finding in result.record["findings"]}
     assert result.record["provisional_class"] == "BEHAVIOURAL"
 
 
