@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from scipy.stats import binom
+from wrapped_path import WrappedPath
 
 import neartie
 from neartie.audit.gate.auto_plan import NEW_ROWS, gate_side, gate_source, rows_planned
@@ -173,31 +174,13 @@ def test_own_rows_that_differ_more_often_than_the_gates_stop_the_certificate(
     assert result.numerics_class == "UNKNOWN"
 
 
-class Route:
-    """A path object of a user's own that is no built-in one."""
-
-    name = "my-route"
-    batches_launches = True
-    outputs = ("latent", "logits", "ids", "weights")
-
-    def __init__(self) -> None:
-        self.base = neartie.make_path("route")
-        self.declared = self.base.declared
-
-    def unavailable(self) -> None:
-        return None
-
-    def check(self, launch: Any) -> None:
-        self.base.check(launch)
-
-    def run(self, launch: Any, out: Any) -> None:
-        self.base.run(launch, out)
-
-
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"candidate": Route()}, "candidate my-route is no built-in path whose select the gate"),
+        (
+            {"candidate": WrappedPath(name="my-route")},
+            "candidate my-route is no built-in path whose select the gate",
+        ),
         ({"candidate": "route:select=radix_bf16"}, "the verdict is FAIL without it: "),
         ({"candidate": "recorded", "rows": [20]}, "logits differ or were not compared"),
         (

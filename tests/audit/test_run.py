@@ -2,9 +2,11 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from wrapped_path import WrappedPath
 
 import neartie
 from neartie.audit.result import AuditResult
@@ -48,7 +50,7 @@ def test_planted_gaps_are_classed_by_the_window(gap: int, window: int, expected:
     result = neartie.run_audit(
         bank,
         baseline="route",
-        candidate=Swapping(),
+        candidate=Swapping(name="swapping"),
         rows=[20],
         ranks=1,
         policy=neartie.Policy(window_ulp=window),
@@ -58,24 +60,12 @@ def test_planted_gaps_are_classed_by_the_window(gap: int, window: int, expected:
     assert all(c["gap_ulp"] == gap for c in result.swaps.to_pylist())
 
 
-class Swapping:
+class Swapping(WrappedPath):
     """The route path with the K-th expert replaced by the next one of the reference's order."""
 
-    name = "swapping"
-    batches_launches = True
     outputs = ("ids", "weights")
 
-    def __init__(self) -> None:
-        self.base = neartie.make_path("route")
-        self.declared = self.base.declared
-
-    def unavailable(self) -> None:
-        return None
-
-    def check(self, launch) -> None:  # type: ignore[no-untyped-def]
-        self.base.check(launch)
-
-    def run(self, launch, out) -> None:  # type: ignore[no-untyped-def]
+    def run(self, launch: Any, out: Any) -> None:
         from dataclasses import replace
 
         self.base.run(launch, out)
