@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from ...banks.bank import Bank
@@ -23,6 +23,7 @@ from .workers import Progress
 
 PILOT_ROWS: Final = 4096
 """Rows whose margins and shifts predict a rate; they are not counted in the gate."""
+_LOGITS: Final = "the paths' logits differ or were not compared"
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,15 +49,24 @@ class AutoGate:
 class _Need:
     """The gate that is to be run.
 
-    ``skipped`` holds (width, why) and ``unlike`` (bank, why): widths and banks that it leaves out.
+    Attributes:
+        sides: selects of baseline and candidate.
+        groups: widths by the first of them that one share of the rows stands for.
+        sources: specs of rows like the banks'.
+        skipped: (width, why) of widths that it leaves out.
+        unlike: (bank, why) of banks that it has no rows like.
     """
 
     sides: tuple[str, str]
-    widths: tuple[int, ...]
+    groups: Mapping[int, tuple[int, ...]]
     sources: tuple[str, ...]
-    skipped: tuple[tuple[int, str], ...] = ()
-    unlike: tuple[tuple[str, str], ...] = ()
-    groups: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    skipped: tuple[tuple[int, str], ...]
+    unlike: tuple[tuple[str, str], ...]
+
+    @property
+    def widths(self) -> list[int]:
+        """Every width that the gate bounds, ascending."""
+        return sorted(width for members in self.groups.values() for width in members)
 
 
 def auto_gate(
@@ -77,15 +87,14 @@ def auto_gate(
     need = _need(banks, outcomes, pairing, observed)
     if isinstance(need, str):
         return AutoGate(reason=need)
-    predicted = _pilot(need, pairing.policy, seed)
-    many = rows_planned(
-        pairing.policy.set_rate, pairing.policy.confidence, len(observed.widths), predicted
-    )
-    plan, sources = _plan(need, many.rows, seed, pairing.policy)
+    predicted, policy = _pilot(need, pairing.policy, seed), pairing.policy
+    seen = max(w.differing_units for w in observed.widths if w.width in need.widths)
+    many = rows_planned(policy.set_rate, policy.confidence, len(observed.widths), predicted, seen)
+    plan, sources = _plan(need, many.rows, seed, policy)
     merged, _ = run_plan(plan, workers, progress=progress)
     found = gate_outcomes(plan, sources, merged, alike=need.groups, banks_before=len(banks))
-    widths = _width_records(need, merged, observed, pairing.policy)
-    record = _record(plan, sources, merged, need, many, widths, pairing.policy)
+    widths = _width_records(need, merged, observed, policy)
+    record = _record(plan, sources, merged, need, many, widths, policy)
     return AutoGate(
         outcomes=found,
         record=record,
@@ -107,31 +116,26 @@ def _need(
     short = [w.width for w in observed.widths if not w.certified]
     if not short:
         return "the banks' own rows bound the set rate of every width"
-    unequal = [width for width in short if not logits_agree(outcomes, width)]
-    widths = tuple(width for width in short if width not in unequal)
+    widths = tuple(width for width in short if logits_agree(outcomes, width))
     if not widths:
-        return "the paths' logits differ or were not compared: selects alone bound no rate"
-    sides = []
-    for path, role in ((pairing.baseline, "baseline"), (pairing.candidate, "candidate")):
-        side, why = gate_side(path, role, widths)
-        if side is None:
-            return why
-        sides.append(side)
+        return f"{_LOGITS}: selects alone bound no rate"
+    (a, why_a), (b, why_b) = (
+        gate_side(pairing.baseline, "baseline", widths),
+        gate_side(pairing.candidate, "candidate", widths),
+    )
+    if a is None or b is None:
+        return why_a or why_b
     sources = [(bank.name, *gate_source(bank)) for bank in banks]
-    unlike = tuple((name, why) for name, source, why in sources if source is None)
     known = tuple(dict.fromkeys(source for _, source, _ in sources if source is not None))
+    unlike = tuple((name, why) for name, source, why in sources if source is None)
     if not known:
         return f"no bank bounds a rate: {'; '.join(why for _, why in unlike)}"
-    why = "the paths' logits differ or were not compared"
     return _Need(
-        sides=(sides[0], sides[1]),
-        widths=widths,
+        sides=(a, b),
+        groups=width_groups((parse_side(a, "baseline"), parse_side(b, "candidate")), widths),
         sources=known,
-        skipped=tuple((width, why) for width in unequal),
+        skipped=tuple((width, _LOGITS) for width in short if width not in widths),
         unlike=unlike,
-        groups=width_groups(
-            (parse_side(sides[0], "baseline"), parse_side(sides[1], "candidate")), widths
-        ),
     )
 
 

@@ -106,33 +106,36 @@ class RowsPlanned:
     Attributes:
         rows: of one width.
         assumed_rate: the rate that is planned for.
-        spare_events: differing rows that the limit bears; no more are seen with the policy's
-            confidence if the assumed rate is right.
+        spare_events: differing rows of the gate that the limit bears; no more are seen with the
+            policy's confidence if the assumed rate is right.
+        seen_events: differing rows of the banks' own, which the limit bears besides.
         capped: whether the rule asks for more rows than a gate runs.
     """
 
     rows: int
     assumed_rate: float
     spare_events: int
+    seen_events: int
     capped: bool
 
 
 def rows_planned(
-    limit: float, confidence: float, widths: int, predicted: float | None
+    limit: float, confidence: float, widths: int, predicted: float | None, seen: int = 0
 ) -> RowsPlanned:
     """Return the rows of one width that certify ``limit`` by Holm over ``widths`` widths.
 
-    The least n with n >= rows_needed(limit, 1 - (1 - confidence) / widths, k), where k is the
-    ``confidence`` quantile of the differing rows among n at the assumed rate: the predicted one,
-    but at least a tenth of the limit. Where the assumed rate reaches the limit, no number of rows
-    would certify it: k = 0, enough rows to show what differs. At most ``DEFAULT_ROWS``.
+    The least n with n >= rows_needed(limit, 1 - (1 - confidence) / widths, k + seen), where k is
+    the ``confidence`` quantile of the differing rows among n at the assumed rate (the predicted
+    one, but at least a tenth of the limit), and ``seen`` rows of the audit's own differ. Where the
+    assumed rate reaches the limit, no number of rows would certify it: k = 0, enough rows to show
+    what differs. At most ``DEFAULT_ROWS``.
     """
     assumed = max(limit * ASSUMED_SHARE, predicted or 0.0)
     held = 1 - (1 - confidence) / widths
-    rows, spare = rows_needed(limit, held), 0
+    rows, spare = rows_needed(limit, held, seen), 0
     while assumed < limit and rows < DEFAULT_ROWS:
         more = int(binom.ppf(confidence, rows, assumed))
         if more <= spare:
             break
-        spare, rows = more, rows_needed(limit, held, more)
-    return RowsPlanned(min(rows, DEFAULT_ROWS), assumed, spare, rows > DEFAULT_ROWS)
+        spare, rows = more, rows_needed(limit, held, more + seen)
+    return RowsPlanned(min(rows, DEFAULT_ROWS), assumed, spare, seen, rows > DEFAULT_ROWS)

@@ -266,6 +266,12 @@ def test_a_rate_above_the_limit_is_not_chased() -> None:
     assert (close.rows, close.capped) == (DEFAULT_ROWS, True)
 
 
+def test_rows_of_the_banks_that_differ_are_planned_for() -> None:
+    none, one = rows_planned(5e-5, 0.95, 5, None), rows_planned(5e-5, 0.95, 5, None, seen=1)
+    assert one.rows == rows_needed(5e-5, 0.99, one.spare_events + 1)
+    assert one.rows > none.rows
+
+
 def test_units_of_the_gate_are_not_those_of_the_audit() -> None:
     plan, banks = make_plan(
         "standalone", "radix_bf16", "normal:geometry=mini",
