@@ -227,6 +227,7 @@ def _record(
                 "name": bank.name,
                 "digest": bank.digest,
                 "rows": plan.rows[number],
+                "margin_density": bank.provenance.get("margin_density"),
                 **figures(pooled(merged, lambda key, n=number: key[0] == n), policy),
             }
             for number, bank in enumerate(sources)

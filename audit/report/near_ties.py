@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .figures import Table
+from .figures import Table, density_text
 
 # Shown by ``neartie gate`` and in the record; too wide beside an audit's own tables.
 _NOT_IN_AUDIT = ("density at 0", "shift (std)", "swaps / near tie")
@@ -64,9 +64,15 @@ def audit_gate_table(record: Mapping[str, Any]) -> Table:
         return Table("", (), ())
     whole = near_tie_table({**gate, "policy": record["policy"]})
     kept = [n for n, column in enumerate(whole.columns) if column not in _NOT_IN_AUDIT]
-    rows = [[line[n] for n in kept] for line in whole.rows]
+    known = [density_text(bank["margin_density"]) for bank in gate["banks"]]
+    densities = [*known, *["-"] * (len(whole.rows) - len(known))]
+    rows = [
+        [*(line[n] for n in kept), density]
+        for line, density in zip(whole.rows, densities, strict=True)
+    ]
+    columns = [*(whole.columns[n] for n in kept), "margin density (recorded)"]
     title = "Near-tie gate: the rate that margins predict, and the observed one"
-    return Table(title, [whole.columns[n] for n in kept], rows)
+    return Table(title, columns, rows)
 
 
 def audit_gate_lines(record: Mapping[str, Any]) -> list[str]:

@@ -48,7 +48,7 @@ def traced(layer: int, row: int, expert: int) -> Traced:
         weights.append(found[0][ids[0] == expert][0])
         scores.append(score(rule.score, logits)[0].astype(np.float64))
         chosen.append(np.sort(ids[0]))
-    assert np.array_equal(*chosen)
+    assert np.array_equal(chosen[0], chosen[1])
     logit = float(logits[0, expert])
     return Traced(
         logit=logit,
@@ -61,7 +61,7 @@ def traced(layer: int, row: int, expert: int) -> Traced:
 
 
 # The largest differences of the first 457,143 rows of each layer, seed 0.
-WORST = [(3, 9610, 145, 1729)]
+WORST = [(3, 336782, 145, 2761), (4, 328137, 270, 3704), (5, 276362, 19, 10895)]
 
 
 @pytest.mark.parametrize(("layer", "row", "expert", "steps"), WORST)
