@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import sys
 from pathlib import Path
@@ -14,7 +15,7 @@ from rich.console import Console
 from ..banks.errors import InputError
 from .cli_bank import bank_app
 from .cli_certify import certify
-from .cli_gate import gate
+from .cli_gate import gate as gate_command
 from .progress import Interrupted
 
 app = typer.Typer(
@@ -26,13 +27,15 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(bank_app, name="bank")
-app.command()(gate)
+app.command("gate")(gate_command)
 app.command()(certify)
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 
 
 _INTERRUPTED: Final = 130
+# Each worker takes a fifth of a gigabyte and two seconds to start.
+_MOST_WORKERS: Final = 4
 # The base of typer's usage errors: click's class, or typer's own where it brings click along.
 _USAGE_ERROR: Final[type[Exception]] = next(
     kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException"
@@ -89,6 +92,13 @@ def audit(
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     engine: Annotated[str, typer.Option(help="local.")] = "local",
     policy: Annotated[Path | None, typer.Option(help="TOML file with limits.")] = None,
+    gate: Annotated[
+        bool, typer.Option(help="Start the near-tie gate where the banks are too few rows.")
+    ] = True,
+    workers: Annotated[
+        int | None,
+        typer.Option(help="Processes of the gate; no number changes a bit. Default: the cores."),
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Write the evidence directory here.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -111,6 +121,8 @@ def audit(
             device=device,
             engine=engine,
             policy=load_policy(policy),
+            gate=gate,
+            workers=min(os.cpu_count() or 1, _MOST_WORKERS) if workers is None else workers,
             progress=advance,
             command=shlex.join(["neartie", *sys.argv[1:]]),
         )

@@ -84,7 +84,10 @@ class WidthSummary:
 
 @dataclass(frozen=True)
 class Observed:
-    """All that a verdict may look at."""
+    """All that a verdict may look at.
+
+    ``doubts`` say why rows that bound a rate may not stand for those that were recorded.
+    """
 
     widths: Sequence[WidthSummary]
     findings: Sequence[BatchFinding]
@@ -92,3 +95,4 @@ class Observed:
     schedule: ScheduleFit | None
     limitations: Sequence[str] = ()
     not_compared: Sequence[NotCompared] = ()
+    doubts: Sequence[str] = ()

@@ -14,19 +14,19 @@ from ..kernels.registry import check_path, make_path
 from .bank_run import BankOutcome, BankRun, Pairing
 from .certificates import swaps_table
 from .environment import environment
-from .observed import Coverage, Observed, WidthSummary
+from .gate.auto import AutoGate, auto_gate
+from .observed import Coverage, WidthSummary
 from .policy import Policy
 from .record import RECORD_VERSION, verdict_record
 from .result import AuditResult
 from .summary import closeness, pooled_tally, summarise, triangle
 from .value_table import values_table
-from .verdict import Verdict, judge
+from .verdict import judge
 
 MAX_BANK_ROWS = 10**9
 """An audit of more rows would run for days; it is likelier a slip of the keyboard."""
 DEFAULT_WIDTHS = (9, 10, 12, 16, 20)
-DEFAULT_BANKS = ("k3-mini", "resample:bank=k3-mini,rows=180k")
-"""The recorded rows, and enough resampled ones to bound a set rate of 5e-5 over five widths."""
+DEFAULT_BANKS = ("k3-mini",)
 
 Progress = Callable[[int, int, str], None]
 
@@ -41,6 +41,8 @@ def run_audit(
     device: str = "cpu",
     engine: str = "local",
     policy: Policy | None = None,
+    gate: bool = True,
+    workers: int = 1,
     progress: Progress | None = None,
     command: str = "neartie.run_audit(...)",
 ) -> AuditResult:
@@ -48,7 +50,7 @@ def run_audit(
 
     Args:
         banks: names, directories, URLs or generator specs, or open banks; None takes the recorded
-            k3-mini rows and rows resampled from them.
+            k3-mini rows.
         baseline: the path that exists, as a spec or an object.
         candidate: the path that would replace it.
         rows: widths, rows per launch, each in 1..20.
@@ -56,6 +58,10 @@ def run_audit(
         device: ``cpu``; another one is recorded as not run.
         engine: ``local``.
         policy: limits to judge by; None takes the defaults.
+        gate: start the near-tie gate where the banks are too few rows to bound a set rate and
+            nothing fails; the record says why none was run.
+        workers: processes of the gate; no number changes a bit. A script that asks for more than 1
+            must start from ``if __name__ == "__main__"``, as for any ``multiprocessing``.
         progress: called with (rows done, rows in all, bank name).
         command: kept in the record.
 
@@ -64,6 +70,8 @@ def run_audit(
     """
     if engine != "local":
         raise InputError("engine", engine, "local", "run_audit")
+    if workers < 1:
+        raise InputError("workers", workers, "at least 1", "run_audit")
     if device not in ("cpu", "cuda"):
         raise InputError("device", device, "cpu or cuda", "run_audit")
     opened = _open(DEFAULT_BANKS if banks is None else banks, ranks)
@@ -80,10 +88,30 @@ def run_audit(
         outcomes = _run_banks(opened, pairing, progress)
     else:
         outcomes = [_not_run(bank, pairing, device) for bank in opened]
-    observed = summarise(outcomes, pairing.widths, pairing.policy, _limitations(opened, pairing))
+    more = AutoGate(reason="it was turned off")
+    if gate:
+        more = auto_gate(opened, outcomes, pairing, workers=workers, progress=progress)
+    everything = [*outcomes, *more.outcomes]
+    texts = [*_limitations(opened, pairing), *more.limitations]
+    observed = summarise(everything, pairing.widths, pairing.policy, texts, more.doubts)
     verdict = judge(observed, pairing.policy)
-    record = _record(opened, pairing, outcomes, observed, verdict, device, command)
-    certificates = [c for outcome in outcomes for c in outcome.certificates]
+    record = {
+        "record_version": RECORD_VERSION,
+        "command": command,
+        **verdict_record(verdict),
+        **_conditions(pairing, device),
+        "widths": [_width_record(everything, summary) for summary in observed.widths],
+        "schedule": asdict(observed.schedule) if observed.schedule else None,
+        "findings": [asdict(finding) for finding in observed.findings],
+        "coverage": [asdict(item) for item in observed.coverage],
+        "limitations": list(observed.limitations),
+        "not_compared": [asdict(item) for item in observed.not_compared],
+        "banks": [_bank_record(*pair) for pair in zip(opened, outcomes, strict=True)],
+        "gate": more.record,
+        "no_gate": more.reason,
+        "environment": environment(),
+    }
+    certificates = [c for outcome in everything for c in outcome.certificates]
     values = [record for outcome in outcomes for record in outcome.values.records()]
     return AuditResult(record, swaps_table(certificates), values_table(values), verdict)
 
@@ -163,34 +191,13 @@ def _limitations(banks: Sequence[Bank], pairing: Pairing) -> list[str]:
     return texts
 
 
-def _record(
-    banks: Sequence[Bank],
-    pairing: Pairing,
-    outcomes: Sequence[BankOutcome],
-    observed: Observed,
-    verdict: Verdict,
-    device: str,
-    command: str,
-) -> dict[str, Any]:
+def _conditions(pairing: Pairing, device: str) -> dict[str, Any]:
     return {
-        "record_version": RECORD_VERSION,
-        "command": command,
-        **verdict_record(verdict),
         "baseline": _path_record(pairing.baseline),
         "candidate": _path_record(pairing.candidate),
         "ranks": pairing.ranks,
         "device": device,
         "policy": pairing.policy.model_dump(mode="json"),
-        "widths": [_width_record(outcomes, summary) for summary in observed.widths],
-        "schedule": asdict(observed.schedule) if observed.schedule else None,
-        "findings": [asdict(finding) for finding in observed.findings],
-        "coverage": [asdict(item) for item in observed.coverage],
-        "limitations": list(observed.limitations),
-        "not_compared": [asdict(item) for item in observed.not_compared],
-        "banks": [
-            _bank_record(bank, outcome) for bank, outcome in zip(banks, outcomes, strict=True)
-        ],
-        "environment": environment(),
     }
 
 

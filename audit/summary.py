@@ -22,6 +22,7 @@ def summarise(
     widths: Sequence[int],
     policy: Policy,
     limitations: Sequence[str],
+    doubts: Sequence[str] = (),
 ) -> Observed:
     """Return what the verdict looks at.
 
@@ -44,7 +45,13 @@ def summarise(
         key=lambda item: (item.tensor, item.path),
     )
     return Observed(
-        summaries, findings, coverage, _schedule(outcomes), tuple(limitations), tuple(missing)
+        summaries,
+        findings,
+        coverage,
+        _schedule(outcomes),
+        tuple(limitations),
+        tuple(missing),
+        tuple(doubts),
     )
 
 
@@ -64,10 +71,15 @@ def rate_tally(outcomes: Sequence[BankOutcome], width: int) -> Tally:
     the select. Where the paths' own logits differ, or were not compared, only rows that ran all
     stages are samples of what differs.
     """
-    full = [o for o in outcomes if o.full_chain and width in o.tallies]
-    if all(o.bits_equal.get(width, {}).get("logits", False) for o in full):
+    if logits_agree(outcomes, width):
         return pooled_tally(outcomes, width)
-    return pooled_tally(full, width)
+    return pooled_tally([o for o in outcomes if o.full_chain], width)
+
+
+def logits_agree(outcomes: Sequence[BankOutcome], width: int) -> bool:
+    """Return whether the paths' own logits have the same bits, on every row that ran all stages."""
+    full = [o for o in outcomes if o.full_chain and width in o.tallies]
+    return all(o.bits_equal.get(width, {}).get("logits", False) for o in full)
 
 
 def triangle(

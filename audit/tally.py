@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -107,6 +107,15 @@ class Tally:
         theirs_worst = other.worst_weight
         if theirs_worst is not None:
             self._keep_worst(theirs_worst)
+
+    def with_units_from(self, first: int) -> Tally:
+        """Return the same counts with every unit's number moved up by ``first``."""
+        return replace(
+            self,
+            cluster_units={unit + first for unit in self.cluster_units},
+            differing_units={unit + first for unit in self.differing_units},
+            invalid_units={unit + first for unit in self.invalid_units},
+        )
 
     @property
     def invalid(self) -> int:

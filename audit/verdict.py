@@ -90,6 +90,7 @@ def judge(observed: Observed, policy: Policy) -> Verdict:
             _sets,
             _weights,
             _rates,
+            _doubts,
             _limitations,
         )
         for reason in rule(observed, policy)
@@ -100,7 +101,7 @@ def judge(observed: Observed, policy: Policy) -> Verdict:
     provisional, tag = _numerics_class(observed, failing)
     certified = bool(observed.widths) and all(w.certified for w in observed.widths)
     ran = all(c.ran for c in observed.coverage) and not observed.not_compared
-    covered = certified and ran
+    covered = certified and ran and not observed.doubts
     final = provisional
     if provisional is not NumericsClass.BEHAVIOURAL and not covered:
         final = NumericsClass.UNKNOWN
@@ -225,6 +226,11 @@ def _rates(observed: Observed, policy: Policy) -> Iterator[Reason]:
             f"event {needed:,} units would certify it over {len(observed.widths)} widths"
         )
         yield Reason(State.INCONCLUSIVE, "set_rate", text)
+
+
+def _doubts(observed: Observed, policy: Policy) -> Iterator[Reason]:
+    for text in observed.doubts:
+        yield Reason(State.INCONCLUSIVE, "gate_contradicted", text)
 
 
 def _limitations(observed: Observed, policy: Policy) -> Iterator[Reason]:

@@ -1,12 +1,13 @@
 """The near-tie gate on the CPU beside plain torch and one read of the logits, in one run.
 
-    python -P benchmarks/gate.py [--rows 3.2M] [--repeats 5] [--out FILE]
+    python benchmarks/gate.py [--rows 3.2M] [--repeats 5] [--workers N] [--out FILE]
 
 First the three loops on the same logits in memory, taking turns: plain torch (sigmoid, bias and
 topk for each side, sets compared), the gate (both sides' ids and weights, sets compared, margins
-measured, weights' ULP counted), and a sum of the logits' bits. Then whole runs of ``run_gate``, a
-process per core, rows generated on the way: rows per second, memory, what the gate says. Ratios are
-of figures of this run; a machine that others use shows in the load and in the spread.
+measured, weights' ULP counted), and a sum of the logits' bits. Then ``neartie gate`` on
+1/32, 1/8, 1/2 and all of the rows, generated on the way: seconds with a straight line through them,
+peak memory of the whole process tree, what the gate says. Ratios are of figures of this run; a
+machine that others use shows in the load and in the spread.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -27,9 +29,9 @@ from typing import Any
 import numba
 import numpy as np
 import torch
+from process_tree import TreeMemory
 
 from neartie.audit.environment import environment
-from neartie.audit.gate.run import run_gate
 from neartie.audit.gate.sides import proven_window
 from neartie.banks.normal import normal_rows
 from neartie.banks.open import open_bank
@@ -110,38 +112,55 @@ def loops(rows: int, repeats: int, threads: int) -> dict[str, Any]:
     return {"rows": rows, "threads": threads, "window": window, **found}
 
 
-def whole_runs(rows: list[int], workers: int) -> list[dict[str, Any]]:
-    """Whole gates of growing size, and what the largest says."""
-    found = []
-    for count in rows:
-        began = time.perf_counter()
-        result = run_gate("standalone", "fused", rows=count, workers=workers, sample=(1, 960))
+def whole_run(rows: int, workers: int) -> dict[str, Any]:
+    """One ``neartie gate`` in processes of its own: time, memory of the tree, what it says."""
+    words = [sys.executable, "-P", "-m", "neartie", "gate", "--json", "--sample", "1/960"]
+    words += ["--baseline", A.name, "--candidate", B.name]
+    words += ["--rows", str(rows), "--workers", str(workers)]
+    began = time.perf_counter()
+    with tempfile.TemporaryFile() as out:
+        process = subprocess.Popen(words, stdout=out)
+        with TreeMemory(process.pid) as tree:
+            status = process.wait()
         seconds = time.perf_counter() - began
-        own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        child = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-        pooled = result.record["pooled"]
-        found.append(
-            {
-                "rows": count,
-                "workers": workers,
-                "seconds": round(seconds, 2),
-                "rows_per_second": round(count / seconds),
-                "peak_memory_mb_largest_worker": child // 1024,
-                "peak_memory_mb_this_process": own // 1024,
-                "verdict": str(result.verdict.state),
-                "numerics_class": str(result.verdict.numerics_class),
-                "swaps": pooled["swaps"],
-                "violations": pooled["violations"],
-                "observed": pooled["observed"],
-                "prediction": pooled["prediction"],
-                "near_tie_rate": pooled["near_tie_rate"],
-                "swaps_per_near_tie_row": pooled["swaps_per_near_tie_row"],
-                "max_weight_ulp": pooled["worst_weight"]["value"],
-                "sample": result.record["sample"],
-            }
-        )
-        print(json.dumps({k: found[-1][k] for k in ("rows", "seconds", "rows_per_second")}))
-    return found
+        out.seek(0)
+        record = json.loads(out.read())
+    if status not in (0, 3):
+        raise RuntimeError(f"neartie gate ended with status {status}")
+    pooled = record["pooled"]
+    return {
+        "rows": rows,
+        "workers": workers,
+        "seconds": round(seconds, 2),
+        "rows_per_second": round(rows / seconds),
+        "peak_pss_mb": round(tree.peak["pss"] / 1e6),
+        "peak_rss_sum_mb": round(tree.peak["rss"] / 1e6),
+        "processes": tree.processes,
+        "memory_samples": tree.samples,
+        "verdict": record["verdict"]["state"],
+        "numerics_class": record["numerics_class"],
+        "swaps": pooled["swaps"],
+        "violations": pooled["violations"],
+        "observed": pooled["observed"],
+        "prediction": pooled["prediction"],
+        "near_tie_rate": pooled["near_tie_rate"],
+        "swaps_per_near_tie_row": pooled["swaps_per_near_tie_row"],
+        "max_weight_ulp": pooled["worst_weight"]["value"],
+        "sample": record["sample"],
+    }
+
+
+def straight_line(runs: list[dict[str, Any]]) -> dict[str, float]:
+    """Least squares of seconds over rows, and how far the worst run is off."""
+    rows = np.array([run["rows"] for run in runs]) / 1e6
+    seconds = np.array([run["seconds"] for run in runs])
+    slope, start = np.polyfit(rows, seconds, 1)
+    worst = np.abs(start + slope * rows - seconds).max()
+    return {
+        "start_seconds": round(float(start), 2),
+        "seconds_per_million_rows": round(float(slope), 2),
+        "worst_residual_seconds": round(float(worst), 2),
+    }
 
 
 def main() -> int:
@@ -149,6 +168,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", default="3.2M", help="rows of the largest whole run")
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--loop-rows", default="65536")
     parser.add_argument("--out", type=Path, default=RESULTS / "gate_cpu.json")
     options = parser.parse_args()
@@ -159,7 +179,15 @@ def main() -> int:
         print(f"{name:<12} {record['loops'][name]['rows_per_second_best']:>12,} rows/s")
     print(f"gate / torch {record['loops']['gate_over_torch_best']} (best), "
           f"{record['loops']['gate_over_torch_median']} (median)")  # fmt: skip
-    record["whole_runs"] = whole_runs([rows // 8, rows // 2, rows], threads)
+    whole_run(rows // 32, options.workers)
+    record["whole_runs"] = []
+    for count in (rows // 32, rows // 8, rows // 2, rows):
+        found = whole_run(count, options.workers)
+        record["whole_runs"].append(found)
+        shown = ("rows", "seconds", "rows_per_second", "peak_pss_mb", "peak_rss_sum_mb")
+        print({name: found[name] for name in shown}, flush=True)
+    record["straight_line"] = straight_line(record["whole_runs"])
+    print(record["straight_line"])
     record["load_before"] = round(load, 2)
     record["environment"] = environment()
     record["date"] = datetime.now(UTC).isoformat(timespec="seconds")

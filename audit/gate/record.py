@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any, Final
+
+import pyarrow as pa
 
 from ...banks.bank import Bank
 from ...kernels.registry import make_path
@@ -18,13 +21,35 @@ from ..observed import Observed
 from ..policy import Policy
 from ..record import verdict_record
 from ..verdict import Verdict
+from .outcomes import Merged
 from .plan import GatePlan
 from .shard import ShardResult
 
 RECORD_VERSION: Final = 1
 TIE_CLASSES: Final = (SetClass.EXACT_TIE, SetClass.GROUP_TIE, SetClass.NEAR_TIE)
 
-Merged = Mapping[tuple[int, int], ShardResult]
+
+@dataclass(frozen=True, eq=False)
+class GateRecord:
+    """What a gate found; every figure of every report comes from here.
+
+    Attributes:
+        record: the content of ``gate.json``, plain JSON values, the same bits for the same plan.
+        swaps: certificates, one row per differing row (``swaps.parquet``).
+        verdict: state, reasons and class.
+        reused_shards: shards taken over from an earlier run; not part of the record.
+        seconds: time of this run; not part of the record.
+    """
+
+    record: Mapping[str, Any]
+    swaps: pa.Table
+    verdict: Verdict
+    reused_shards: int = 0
+    seconds: float = 0.0
+
+    def to_json(self) -> str:
+        """Return the record as one strict JSON document."""
+        return json.dumps(self.record, indent=1, allow_nan=False)
 
 
 def gate_record(

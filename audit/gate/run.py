@@ -6,17 +6,16 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from ...banks.bank import Bank
 from ...banks.errors import InputError
-from ..bank_run import BankOutcome
 from ..certificates import swaps_table
 from ..metrics.margins import check_sample
-from ..observed import BatchFinding, Coverage, Observed
 from ..policy import Policy
 from ..summary import summarise
-from ..verdict import Verdict, judge
+from ..verdict import judge
+from .outcomes import checked_text, gate_outcomes, left_out_text
 from .plan import (
     DEFAULT_ROWS,
     DEFAULT_SOURCE,
@@ -30,8 +29,6 @@ from .result import GateResult
 from .shard import ShardResult
 from .shard_file import read_shard
 from .workers import Progress, plan_directory, run_shards
-
-NOT_RUN_REASON: Final = "no device {device} here"
 
 
 def run_gate(
@@ -90,15 +87,32 @@ def run_gate(
     merged: dict[tuple[int, int], ShardResult] = {}
     reused = 0
     if device == "cpu":
-        with _directory(work) as place:
-            directory = plan_directory(Path(place), plan)
-            reused = run_shards(plan, directory, workers, progress)
-            merged = _merge(plan, directory)
-    observed, verdict = _judged(plan, banks, merged, limits, device)
+        merged, reused = run_plan(plan, workers, work, progress)
+    texts = _limitations(plan, banks, merged)
+    observed = summarise(gate_outcomes(plan, banks, merged, device), plan.widths, limits, texts)
+    verdict = judge(observed, limits)
     record = gate_record(plan, banks, merged, observed, verdict, limits, sample, device)
     certificates = [c for result in merged.values() for c in result.certificates]
     seconds = time.perf_counter() - began
     return GateResult(record, swaps_table(certificates), verdict, reused, seconds)
+
+
+def run_plan(
+    plan: GatePlan,
+    workers: int,
+    work: str | Path | None = None,
+    progress: Progress | None = None,
+) -> tuple[dict[tuple[int, int], ShardResult], int]:
+    """Run a plan's missing shards; return results by (bank, width), and the shards found finished.
+
+    Raises:
+        InputError: the work directory cannot be written.
+        WorkerError: a worker process failed.
+    """
+    with _directory(work) as place:
+        directory = plan_directory(Path(place), plan)
+        reused = run_shards(plan, directory, workers, progress)
+        return _merge(plan, directory), reused
 
 
 def _directory(work: str | Path | None) -> Any:
@@ -134,40 +148,6 @@ def _merge(plan: GatePlan, directory: Path) -> dict[tuple[int, int], ShardResult
     return merged
 
 
-def _judged(
-    plan: GatePlan,
-    banks: Sequence[Bank],
-    merged: dict[tuple[int, int], ShardResult],
-    policy: Policy,
-    device: str,
-) -> tuple[Observed, Verdict]:
-    outcomes = []
-    for number, bank in enumerate(banks):
-        outcome = BankOutcome(bank.name, full_chain=False)
-        for width in plan.widths:
-            result = merged.get((number, width))
-            reason = "" if result else "no rows of this bank fall to it"
-            if device != "cpu":
-                reason = NOT_RUN_REASON.format(device=device)
-            outcome.coverage.append(Coverage(bank.name, width, not reason, reason))
-            if result is None:
-                continue
-            outcome.tallies[width] = result.tally
-            outcome.bits_equal[width] = result.bits_equal
-            if result.echo:
-                text = (
-                    f"both sides agree and both differ from the reference beyond the window on "
-                    f"{result.echo:,} of {result.sampled:,} sampled rows"
-                )
-                outcome.findings.append(
-                    BatchFinding("oracle_echo", "both", bank.name, width, result.echo, text)
-                )
-        outcomes.append(outcome)
-    texts = _limitations(plan, banks, merged)
-    observed = summarise(outcomes, plan.widths, policy, texts)
-    return observed, judge(observed, policy)
-
-
 def _limitations(
     plan: GatePlan, banks: Sequence[Bank], merged: dict[tuple[int, int], ShardResult]
 ) -> list[str]:
@@ -180,16 +160,7 @@ def _limitations(
     mixed = [n for n, b in zip(plan.rows, banks, strict=True) if b.name.startswith("resample")]
     if mixed:
         texts.append(f"{sum(mixed):,} of {sum(plan.rows):,} rows are mixtures of recorded rows")
-    total = sum(result.tally.rows for result in merged.values())
-    sampled = sum(result.sampled for result in merged.values())
-    if sampled < total:
-        texts.append(
-            f"contracts and the reference were checked on every differing row and on {sampled:,} "
-            f"of {total:,} rows drawn at random"
-        )
-    left = sum(result.left_out for result in merged.values())
-    if left:
-        texts.append(f"{left:,} differing rows are counted and have no certificate of their own")
+    texts += [text for text in (checked_text(merged), left_out_text(merged)) if text]
     for side, name in zip(plan.sides(), ("baseline", "candidate"), strict=True):
         if side.recorded is None:
             texts.append(f"{name} {side.spec} is CPU arithmetic, not the kernel on its device")

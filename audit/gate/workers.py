@@ -12,7 +12,8 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -25,6 +26,13 @@ from .shard_file import read_shard, shard_path, write_shard
 
 Progress = Callable[[int, int, str], None]
 _POLL_SECONDS: Final = 0.05
+# Read when a process loads its libraries: without them each worker would start a thread a core.
+_THREADS: Final = (
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OMP_NUM_THREADS",
+    "NUMBA_NUM_THREADS",
+)
 
 
 class WorkerError(RuntimeError):
@@ -98,13 +106,15 @@ def _spread(
     tell: Callable[[int], None],
 ) -> None:
     context = multiprocessing.get_context("spawn")
+    threads = str(max(1, (os.cpu_count() or 1) // workers))
     text, numbers = json.dumps(asdict(plan)), [shard.number for shard in todo]
     processes: list[BaseProcess] = []
     try:
-        for worker in range(workers):
-            arguments = (text, str(directory), numbers[worker::workers])
-            processes.append(context.Process(target=_work, args=arguments))
-            processes[-1].start()
+        with _environment(dict.fromkeys(_THREADS, threads)):
+            for worker in range(workers):
+                arguments = (text, str(directory), numbers[worker::workers])
+                processes.append(context.Process(target=_work, args=arguments))
+                processes[-1].start()
         waiting = {shard.number: shard for shard in todo}
         rows = 0
         while any(process.is_alive() for process in processes):
@@ -124,6 +134,18 @@ def _spread(
             if process.is_alive():
                 process.terminate()
             process.join()
+
+
+@contextmanager
+def _environment(values: Mapping[str, str]) -> Iterator[None]:
+    """Variables that processes started in here see; ones that are set already stay as they are."""
+    added = [name for name in values if name not in os.environ]
+    os.environ.update({name: values[name] for name in added})
+    try:
+        yield
+    finally:
+        for name in added:
+            del os.environ[name]
 
 
 def _work(text: str, directory: str, numbers: Sequence[int]) -> None:

@@ -129,7 +129,7 @@ def bank_table(record: Mapping[str, Any]) -> Table:
                 bank["independence_unit"],
                 f"{counts.get('at_most_0', 0):,}",
                 f"{counts.get('at_most_2', 0):,}",
-                _density(bank["margin_density"]),
+                density_text(bank["margin_density"]),
                 _figure(control.get("latent")),
                 bank["digest"][:12],
             )
@@ -224,8 +224,8 @@ def _figure(value: float | None) -> str:
     return "-" if value is None else f"{value:.3e}"
 
 
-def _density(density: Mapping[str, float] | None) -> str:
-    """Rows per unit of boundary margin at margin 0: resampled rows beside the recorded ones."""
+def density_text(density: Mapping[str, float] | None) -> str:
+    """Return rows per unit of margin at margin 0: resampled ones beside the recorded ones."""
     return "-" if not density else f"{density['resampled']:.0f} ({density['recorded']:.0f})"
 
 

@@ -9,46 +9,13 @@ from rich.console import Console
 from rich.markup import escape
 
 from ..certificates import severity
-from ..gate.result import GateResult
+from ..gate.record import GateRecord
 from .figures import Table, certificate_text, class_line, set_table, weight_table
 from .markdown import template
-from .terminal import print_reasons, rich_table
+from .near_ties import near_tie_table, sample_text
+from .terminal import print_reasons, print_tables
 
 _CERTIFICATES_SHOWN = 5
-
-
-def near_tie_table(record: Mapping[str, Any]) -> Table:
-    """Return near ties, swaps, and the rate that margins predict beside the observed one."""
-    window = record["policy"]["window_ulp"]
-    confidence = record["policy"]["confidence"]
-    columns = (
-        "bank", "rows", f"within {window} ULP", "swaps", "swaps / near tie", "violations",
-        "density at 0", "shift (std)", "predicted rate", "observed", f"at most ({confidence:.0%})",
-        "answer",
-    )  # fmt: skip
-    lines = [(bank["name"], bank) for bank in record["banks"]]
-    if len(lines) > 1:
-        lines.append(("all", record["pooled"]))
-    rows = []
-    for name, found in lines:
-        predicted, observed = found["prediction"], found["observed"]
-        rows.append(
-            (
-                name,
-                f"{observed['units']:,}",
-                _rate(found["near_tie_rate"]),
-                f"{sum(found['swaps'].values()):,}",
-                _plain(found["swaps_per_near_tie_row"], ".3f"),
-                f"{found['violations']:,}",
-                _with_error(predicted["density"], predicted["density_error"], ".0f"),
-                _rate(predicted["spread"]),
-                _with_error(predicted["rate"], predicted["rate_error"], ".1e"),
-                _rate(observed["rate"]),
-                _rate(observed["upper"]),
-                predicted["agreement"],
-            )
-        )
-    return Table("Near ties (A's own keys) and the swap rate they predict", columns, rows)
 
 
 def reference_table(record: Mapping[str, Any]) -> Table:
@@ -71,20 +38,7 @@ def swap_text(record: Mapping[str, Any]) -> str:
     return f"{kinds}; violations {found['violations']:,}"
 
 
-def sample_text(record: Mapping[str, Any]) -> str | None:
-    """Return what the small sample says beside the gate."""
-    sample = record["sample"]
-    if sample is None:
-        return None
-    answer = "contradicts the gate" if sample["contradicts"] else "does not contradict the gate"
-    return (
-        f"a sample of {sample['events']:,} in {sample['trials']:,} {answer}: "
-        f"p = {sample['p_value']:.2g} (Fisher, two-sided), and p = {sample['p_at_bound']:.2g} for "
-        f"so many at the gate's upper bound"
-    )
-
-
-def render_gate(result: GateResult) -> str:
+def render_gate(result: GateRecord) -> str:
     """Return GitHub Markdown made from the record."""
     record = result.record
     worst = sorted(result.swaps.to_pylist(), key=severity, reverse=True)[:_CERTIFICATES_SHOWN]
@@ -93,7 +47,7 @@ def render_gate(result: GateResult) -> str:
         class_line=class_line(record),
         tables=[t(record) for t in (set_table, near_tie_table, weight_table, reference_table)],
         swap_text=swap_text(record),
-        sample_text=sample_text(record),
+        sample_text=sample_text(record["sample"]),
         certificates=[{"text": certificate_text(c), "snippet": c["snippet"]} for c in worst],
         swaps=f"{result.swaps.num_rows:,}",
         not_run=[
@@ -104,7 +58,7 @@ def render_gate(result: GateResult) -> str:
     )
 
 
-def print_gate(result: GateResult, console: Console) -> None:
+def print_gate(result: GateRecord, console: Console) -> None:
     """Print conditions, tables, the worst certificates, reasons, verdict and class."""
     record = result.record
     console.print(
@@ -113,12 +67,9 @@ def print_gate(result: GateResult, console: Console) -> None:
         f"{record['device']}, policy {escape(record['policy']['name'])}, "
         f"seed {record['plan']['seed']}, {record['plan']['shards']:,} shards"
     )
-    for table in (set_table, near_tie_table, weight_table, reference_table):
-        shown = table(record)
-        if shown.rows:
-            console.print(rich_table(shown))
+    print_tables(record, (set_table, near_tie_table, weight_table, reference_table), console)
     console.print(f"swaps  {swap_text(record)}")
-    sample = sample_text(record)
+    sample = sample_text(record["sample"])
     if sample:
         console.print(f"sample {escape(sample)}")
     worst = sorted(result.swaps.to_pylist(), key=severity, reverse=True)[:3]
@@ -126,17 +77,3 @@ def print_gate(result: GateResult, console: Console) -> None:
         console.print(f"  {escape(certificate_text(certificate))}")
         console.print(f"    [dim]{escape(certificate['snippet'])}[/]")
     print_reasons(record, console)
-
-
-def _rate(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2e}"
-
-
-def _plain(value: float | None, form: str) -> str:
-    return "-" if value is None else format(value, form)
-
-
-def _with_error(value: float | None, error: float | None, form: str) -> str:
-    if value is None or error is None:
-        return "-"
-    return f"{value:{form}} +- {error:{form}}"

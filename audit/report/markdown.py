@@ -18,6 +18,7 @@ from .figures import (
     weight_table,
     worst_certificates,
 )
+from .near_ties import audit_gate_lines, audit_gate_table
 
 _CERTIFICATES_SHOWN = 5
 
@@ -39,7 +40,8 @@ def template(name: str) -> jinja2.Template:
 def render_markdown(result: AuditRecord) -> str:
     """Return GitHub Markdown made from the record; no sentence in it is typed by hand."""
     record = result.record
-    tables = [table(record) for table in (set_table, triangle_table, weight_table, bank_table)]
+    shown = (set_table, triangle_table, weight_table, bank_table, audit_gate_table)
+    tables = [table(record) for table in shown]
     certificates = [
         {"text": certificate_text(c), "snippet": c["snippet"]}
         for c in worst_certificates(result, _CERTIFICATES_SHOWN)
@@ -55,6 +57,7 @@ def render_markdown(result: AuditRecord) -> str:
         tables=tables,
         certificates=certificates,
         schedule=schedule_line(record),
+        gate_lines=audit_gate_lines(record),
         swaps=f"{result.swaps.num_rows:,}",
         not_run=not_run,
     )

@@ -6,6 +6,7 @@ from html import escape
 
 from ..record import AuditRecord
 from .figures import Table, bank_table, class_line, set_table, triangle_table, weight_table
+from .near_ties import audit_gate_lines, audit_gate_table
 
 
 def render_notebook(result: AuditRecord) -> str:
@@ -16,8 +17,9 @@ def render_notebook(result: AuditRecord) -> str:
         f"&middot; {escape(record['baseline']['name'])} against "
         f"{escape(record['candidate']['name'])}</p>"
     )
-    tables = (set_table, triangle_table, weight_table, bank_table)
-    return head + "".join(_html(table(record)) for table in tables)
+    tables = (set_table, triangle_table, weight_table, bank_table, audit_gate_table)
+    lines = "".join(f"<p>{escape(line)}</p>" for line in audit_gate_lines(record))
+    return head + "".join(_html(table(record)) for table in tables) + lines
 
 
 def _html(table: Table) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -21,6 +21,7 @@ from .figures import (
     weight_table,
     worst_certificates,
 )
+from .near_ties import audit_gate_lines, audit_gate_table
 
 _COLOURS = {
     "PASS": "bold green",
@@ -41,16 +42,27 @@ def print_report(result: AuditRecord, console: Console) -> None:
         f"[bold]{escape(record['candidate']['name'])}[/] (candidate), {record['ranks']} ranks, "
         f"{record['device']}, policy {escape(record['policy']['name'])}"
     )
-    for table in (bank_table, set_table, triangle_table, weight_table):
+    tables = (bank_table, set_table, triangle_table, weight_table, audit_gate_table)
+    print_tables(record, tables, console)
+    console.print()
+    line = schedule_line(record)
+    for text in ([line] if line is not None else []) + audit_gate_lines(record):
+        console.print(escape(text))
+    _certificates(result, console)
+    print_reasons(record, console)
+
+
+def print_tables(
+    record: Mapping[str, Any],
+    tables: Sequence[Callable[[Mapping[str, Any]], Table]],
+    console: Console,
+) -> None:
+    """Print the tables that have rows, an empty line before each."""
+    for table in tables:
         shown = table(record)
         if shown.rows:
             console.print()
             console.print(rich_table(shown))
-    line = schedule_line(record)
-    if line is not None:
-        console.print(f"\n{escape(line)}")
-    _certificates(result, console)
-    print_reasons(record, console)
 
 
 def rich_table(table: Table) -> RichTable:

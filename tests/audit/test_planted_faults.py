@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from wrapped_path import WrappedPath
 
 import neartie
 from neartie.banks.bank import Header, RowBlock
@@ -23,27 +24,11 @@ BANK = "gaussian:geometry=mini,rows=60,seed=3"
 SCALED = "gaussian:geometry=deepseek-v3,hidden=64,rows=40,seed=3"
 
 
-class Faulty:
-    """The route path with its outputs changed by ``spoil(launch, out)``."""
+class Faulty(WrappedPath):
+    """The route path, called launch by launch, with its outputs changed."""
 
-    batches_launches = False
-    outputs = ("latent", "logits", "ids", "weights")
-
-    def __init__(self, spoil: Any, base: Any = "route") -> None:
-        self.base = neartie.make_path(base)
-        self.spoil = spoil
-        self.name = f"faulty-{spoil.__name__}"
-        self.declared = self.base.declared
-
-    def unavailable(self) -> None:
-        return None
-
-    def check(self, launch: Any) -> None:
-        self.base.check(launch)
-
-    def run(self, launch: Any, out: Any) -> None:
-        self.base.run(launch, out)
-        self.spoil(launch, out)
+    def __init__(self, spoil: Any, base: str = "route") -> None:
+        super().__init__(spoil, base, batches_launches=False)
 
 
 def audit(

@@ -2,9 +2,11 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from wrapped_path import WrappedPath
 
 import neartie
 from neartie.audit.result import AuditResult
@@ -16,7 +18,9 @@ def codes(result: AuditResult, state: str) -> set[str]:
 
 
 def test_the_same_path_twice_is_bitwise_as_far_as_seen() -> None:
-    result = neartie.run_audit("k3-mini/layer0", baseline="route", candidate="route", rows=[9])
+    result = neartie.run_audit(
+        "k3-mini/layer0", baseline="route", candidate="route", rows=[9], gate=False
+    )
     assert result.record["provisional_class"] == "BITWISE"
     assert result.numerics_class == "UNKNOWN"
 
@@ -46,7 +50,7 @@ def test_planted_gaps_are_classed_by_the_window(gap: int, window: int, expected:
     result = neartie.run_audit(
         bank,
         baseline="route",
-        candidate=Swapping(),
+        candidate=Swapping(name="swapping"),
         rows=[20],
         ranks=1,
         policy=neartie.Policy(window_ulp=window),
@@ -56,24 +60,12 @@ def test_planted_gaps_are_classed_by_the_window(gap: int, window: int, expected:
     assert all(c["gap_ulp"] == gap for c in result.swaps.to_pylist())
 
 
-class Swapping:
+class Swapping(WrappedPath):
     """The route path with the K-th expert replaced by the next one of the reference's order."""
 
-    name = "swapping"
-    batches_launches = True
     outputs = ("ids", "weights")
 
-    def __init__(self) -> None:
-        self.base = neartie.make_path("route")
-        self.declared = self.base.declared
-
-    def unavailable(self) -> None:
-        return None
-
-    def check(self, launch) -> None:  # type: ignore[no-untyped-def]
-        self.base.check(launch)
-
-    def run(self, launch, out) -> None:  # type: ignore[no-untyped-def]
+    def run(self, launch: Any, out: Any) -> None:
         from dataclasses import replace
 
         self.base.run(launch, out)
@@ -96,6 +88,7 @@ def test_groups_of_deepseek_v3() -> None:
         candidate="route:select=hf",
         rows=[16],
         ranks=8,
+        gate=False,
     )
     (width,) = result.record["widths"]
     assert width["rows"] == 16_000
@@ -145,16 +138,20 @@ def test_the_record_is_strict_json_and_the_same_bits_twice() -> None:
 
 
 def test_chunks_do_not_change_a_bit(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = neartie.run_audit("k3-mini/layer2", rows=[9], ranks=4)
+    whole = neartie.run_audit("k3-mini/layer2", rows=[9], ranks=4, gate=False)
     monkeypatch.setattr("neartie.audit.bank_run.MAX_CHUNK_ROWS", 180)
-    parts = neartie.run_audit("k3-mini/layer2", rows=[9], ranks=4)
+    parts = neartie.run_audit("k3-mini/layer2", rows=[9], ranks=4, gate=False)
     assert whole.values.equals(parts.values)
     assert whole.record["widths"] == parts.record["widths"]
 
 
 def test_row_blocks_change_no_bit() -> None:
     result = neartie.run_audit(
-        "k3-mini/layer1", baseline="route", candidate="route:row_blocks=2", rows=[8, 20]
+        "k3-mini/layer1",
+        baseline="route",
+        candidate="route:row_blocks=2",
+        rows=[8, 20],
+        gate=False,
     )
     for width in result.record["widths"]:
         assert width["bits_equal"] == dict.fromkeys(("latent", "logits", "ids", "weights"), True)
@@ -162,10 +159,10 @@ def test_row_blocks_change_no_bit() -> None:
 
 def test_fused_rows_moves_the_line_between_two_arithmetics() -> None:
     at_8 = neartie.run_audit(
-        "k3-mini/layer0", candidate="route:fused_rows=1", baseline="route", rows=[8]
+        "k3-mini/layer0", candidate="route:fused_rows=1", baseline="route", rows=[8], gate=False
     )
     at_9 = neartie.run_audit(
-        "k3-mini/layer0", candidate="route:fused_rows=1", baseline="route", rows=[9]
+        "k3-mini/layer0", candidate="route:fused_rows=1", baseline="route", rows=[9], gate=False
     )
     assert at_8.record["widths"][0]["bits_equal"]["weights"] is False
     assert at_9.record["widths"][0]["bits_equal"]["weights"] is True
@@ -252,7 +249,7 @@ def test_a_notebook_shows_verdict_and_tables() -> None:
 
 @pytest.mark.parametrize("ranks", [1, 2, 4, 8, 16])
 def test_every_rank_count_runs(ranks: int) -> None:
-    result = neartie.run_audit("gaussian:geometry=mini,rows=20", rows=[9], ranks=ranks)
+    result = neartie.run_audit("gaussian:geometry=mini,rows=20", rows=[9], ranks=ranks, gate=False)
     assert codes(result, "FAIL") == set()
     assert result.record["widths"][0]["rows"] == 20 * ranks
 

@@ -15,7 +15,7 @@ WIDTHS = [9, 10, 12, 16, 20]
 
 @pytest.fixture(scope="module")
 def result() -> AuditResult:
-    return neartie.run_audit(BANKS, rows=WIDTHS)
+    return neartie.run_audit(BANKS, rows=WIDTHS, gate=False)
 
 
 def test_the_triangle_at_every_width(result: AuditResult) -> None:
@@ -51,7 +51,9 @@ def test_every_rank_and_width_has_its_values(result: AuditResult) -> None:
     [("running_bf16", 4.05e-3), ("tree_bf16", 3.53e-3), ("two_level", 2.95e-3)],
 )
 def test_other_schedules_are_told_apart(schedule: str, figure: float) -> None:
-    result = neartie.run_audit(BANKS[:2], baseline=f"general:reduce={schedule}", rows=[20])
+    result = neartie.run_audit(
+        BANKS[:2], baseline=f"general:reduce={schedule}", rows=[20], gate=False
+    )
     (width,) = result.record["widths"]
     observed = width["triangle"]["latent"]["baseline_reference"]
     assert observed == pytest.approx(figure, rel=0.03)

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from wrapped_path import WrappedPath
 
 import neartie
 from neartie.audit.result import AuditResult
@@ -11,31 +12,14 @@ from neartie.audit.result import AuditResult
 BANK = "gaussian:geometry=mini,rows=200,seed=4"
 
 
-class Spoilt:
-    """A path with its outputs changed by ``spoil(launch, out)``."""
-
-    batches_launches = True
-    outputs: tuple[str, ...] = ("latent", "logits", "ids", "weights")
-
-    def __init__(self, spoil: Any, base: str = "route") -> None:
-        self.base, self.spoil = neartie.make_path(base), spoil
-        self.name, self.declared = f"spoilt-{base}", self.base.declared
-
-    def unavailable(self) -> None:
-        return None
-
-    def check(self, launch: Any) -> None:
-        self.base.check(launch)
-
-    def run(self, launch: Any, out: Any) -> None:
-        self.base.run(launch, out)
-        self.spoil(launch, out)
+def spoilt(spoil: Any) -> WrappedPath:
+    return WrappedPath(spoil, name="spoilt-route")
 
 
 def audit(spoil: Any, both: bool = False, ranks: int = 2, rows: Any = (20,)) -> AuditResult:
-    baseline = Spoilt(spoil, "route") if both else "general"
+    baseline = spoilt(spoil) if both else "general"
     return neartie.run_audit(
-        BANK, baseline=baseline, candidate=Spoilt(spoil), rows=rows, ranks=ranks
+        BANK, baseline=baseline, candidate=spoilt(spoil), rows=rows, ranks=ranks
     )
 
 
@@ -136,10 +120,7 @@ def test_honest_paths_are_not_accused(reduce: str, ranks: int) -> None:
 
 
 def test_outputs_that_one_path_hides_are_not_compared() -> None:
-    def nothing(launch: Any, out: Any) -> None:
-        pass
-
-    class Shy(Spoilt):
+    class Shy(WrappedPath):
         outputs = ("ids", "weights")
 
         def run(self, launch: Any, out: Any) -> None:
@@ -149,7 +130,7 @@ def test_outputs_that_one_path_hides_are_not_compared() -> None:
             self.base.run(launch, whole)
             out.ids[:], out.weights[:] = whole.ids, whole.weights
 
-    result = neartie.run_audit(BANK, candidate=Shy(nothing), rows=[20], ranks=2)
+    result = neartie.run_audit(BANK, candidate=Shy(name="spoilt-route"), rows=[20], ranks=2)
     missing = {(m["tensor"], m["path"]) for m in result.record["not_compared"]}
     assert missing == {("latent", "candidate spoilt-route"), ("logits", "candidate spoilt-route")}
     assert result.numerics_class == "UNKNOWN"

@@ -1,0 +1,264 @@
+"""The gate that an audit starts by itself, where its banks are too few rows to bound a set rate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from ...banks.bank import Bank
+from ..bank_run import BankOutcome, Pairing
+from ..metrics.margins import check_sample, predict
+from ..observed import Observed
+from ..policy import Policy
+from ..summary import logits_agree, summarise
+from ..verdict import State, judge
+from .auto_plan import RowsPlanned, gate_side, gate_source, rows_planned, width_groups
+from .outcomes import Merged, checked_text, gate_outcomes, left_out_text
+from .plan import GatePlan, make_plan
+from .record import figures, pooled
+from .run import run_plan
+from .sides import parse_side
+from .workers import Progress
+
+PILOT_ROWS: Final = 4096
+"""Rows whose margins and shifts predict a rate; they are not counted in the gate."""
+_LOGITS: Final = "the paths' logits differ or were not compared"
+
+
+@dataclass(frozen=True, eq=False)
+class AutoGate:
+    """What the gate adds to an audit.
+
+    Attributes:
+        outcomes: one per source; none where no gate was run.
+        record: the audit's ``gate`` object, JSON values; None where no gate was run.
+        reason: why no gate was run; None where one was.
+        limitations: what a signature must disclose of the gate.
+        doubts: why the gate's rows may not stand for the audit's own.
+    """
+
+    outcomes: Sequence[BankOutcome] = ()
+    record: dict[str, Any] | None = None
+    reason: str | None = None
+    limitations: Sequence[str] = ()
+    doubts: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class _Need:
+    """The gate that is to be run.
+
+    Attributes:
+        sides: selects of baseline and candidate.
+        groups: widths by the first of them that one share of the rows stands for.
+        sources: specs of rows like the banks'.
+        skipped: (width, why) of widths that it leaves out.
+        unlike: (bank, why) of banks that it has no rows like.
+    """
+
+    sides: tuple[str, str]
+    groups: Mapping[int, tuple[int, ...]]
+    sources: tuple[str, ...]
+    skipped: tuple[tuple[int, str], ...]
+    unlike: tuple[tuple[str, str], ...]
+
+    @property
+    def widths(self) -> list[int]:
+        """Every width that the gate bounds, ascending."""
+        return sorted(width for members in self.groups.values() for width in members)
+
+
+def auto_gate(
+    banks: Sequence[Bank],
+    outcomes: Sequence[BankOutcome],
+    pairing: Pairing,
+    *,
+    workers: int = 1,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> AutoGate:
+    """Run the gate that bounds the set rate of widths whose own rows are too few; or say why not.
+
+    Raises:
+        WorkerError: a worker process failed.
+    """
+    observed = summarise(outcomes, pairing.widths, pairing.policy, ())
+    need = _need(banks, outcomes, pairing, observed)
+    if isinstance(need, str):
+        return AutoGate(reason=need)
+    predicted, policy = _pilot(need, pairing.policy, seed), pairing.policy
+    seen = max(w.differing_units for w in observed.widths if w.width in need.widths)
+    many = rows_planned(policy.set_rate, policy.confidence, len(observed.widths), predicted, seen)
+    plan, sources = _plan(need, many.rows, seed, policy)
+    merged, _ = run_plan(plan, workers, progress=progress)
+    found = gate_outcomes(plan, sources, merged, alike=need.groups, banks_before=len(banks))
+    widths = _width_records(need, merged, observed, policy)
+    record = _record(plan, sources, merged, need, many, widths, policy)
+    return AutoGate(
+        outcomes=found,
+        record=record,
+        limitations=_limitations(plan, merged, banks, need),
+        doubts=[_doubt(width) for width in widths if _contradicts(width)],
+    )
+
+
+def _need(
+    banks: Sequence[Bank], outcomes: Sequence[BankOutcome], pairing: Pairing, observed: Observed
+) -> _Need | str:
+    """The gate that the audit needs, or why there is none."""
+    verdict = judge(observed, pairing.policy)
+    if verdict.state in (State.FAIL, State.NOT_RUN):
+        codes = ", ".join(
+            dict.fromkeys(r.code for r in verdict.reasons if r.state is verdict.state)
+        )
+        return f"the verdict is {verdict.state} without it: {codes}"
+    short = [w.width for w in observed.widths if not w.certified]
+    if not short:
+        return "the banks' own rows bound the set rate of every width"
+    widths = tuple(width for width in short if logits_agree(outcomes, width))
+    if not widths:
+        return f"{_LOGITS}: selects alone bound no rate"
+    (a, why_a), (b, why_b) = (
+        gate_side(pairing.baseline, "baseline", widths),
+        gate_side(pairing.candidate, "candidate", widths),
+    )
+    if a is None or b is None:
+        return why_a or why_b
+    sources = [(bank.name, *gate_source(bank)) for bank in banks]
+    known = tuple(dict.fromkeys(source for _, source, _ in sources if source is not None))
+    unlike = tuple((name, why) for name, source, why in sources if source is None)
+    if not known:
+        return f"no bank bounds a rate: {'; '.join(why for _, why in unlike)}"
+    return _Need(
+        sides=(a, b),
+        groups=width_groups((parse_side(a, "baseline"), parse_side(b, "candidate")), widths),
+        sources=known,
+        skipped=tuple((width, _LOGITS) for width in short if width not in widths),
+        unlike=unlike,
+    )
+
+
+def _plan(need: _Need, rows: int, seed: int, policy: Policy) -> tuple[GatePlan, list[Bank]]:
+    """A plan with so many rows for each group of widths, whole rows for each source."""
+    groups, sources = len(need.groups), len(need.sources)
+    # The same number from each source for each width, so that no width falls short by a rounding.
+    total = -(-rows // sources) * sources * groups
+    return make_plan(
+        *need.sides, need.sources, rows=total, widths=tuple(need.groups), seed=seed, policy=policy
+    )
+
+
+def _pilot(need: _Need, policy: Policy, seed: int) -> float | None:
+    """The largest predicted rate of a group of widths, two standard errors up; None if unknown."""
+    plan, _ = _plan(need, max(PILOT_ROWS, len(need.sources)), seed + 1, policy)
+    merged, _ = run_plan(plan, 1)
+    rates = []
+    for width in plan.widths:
+        margins = pooled(merged, lambda key, w=width: key[1] == w).margins
+        found = predict(margins, 0, margins.rows)
+        if found.rate is not None and margins.below:
+            rates.append(found.rate * (1 + 2 / margins.below**0.5))
+    return max(rates, default=None)
+
+
+def _width_records(
+    need: _Need, merged: Merged, observed: Observed, policy: Policy
+) -> list[dict[str, Any]]:
+    """Figures of each width's gate rows, with the audit's own rows held against them."""
+    own = {summary.width: summary for summary in observed.widths}
+    # One of several widths must not contradict by luck.
+    confidence = 1 - (1 - policy.confidence) / max(1, len(need.widths))
+    records = []
+    for first, members in need.groups.items():
+        found = figures(pooled(merged, lambda key, w=first: key[1] == w), policy)
+        seen = found["observed"]
+        for width in members:
+            mine = own[width]
+            sample = None
+            if mine.units and seen["units"]:
+                sample = asdict(
+                    check_sample(
+                        mine.differing_units, mine.units, seen["differing"], seen["units"],
+                        confidence,
+                    )
+                )  # fmt: skip
+            records.append({"width": width, "rows_of_width": first, **found, "sample": sample})
+    return sorted(records, key=lambda record: record["width"])
+
+
+def _contradicts(width: dict[str, Any]) -> bool:
+    """Whether the audit's own rows differ more often than the gate's: then these prove little."""
+    sample = width["sample"]
+    if sample is None or not sample["contradicts"]:
+        return False
+    return bool(sample["events"] / sample["trials"] > width["observed"]["rate"])
+
+
+def _doubt(width: dict[str, Any]) -> str:
+    sample, seen = width["sample"], width["observed"]
+    return (
+        f"at width {width['width']} the banks' own rows differ more often than the gate's: "
+        f"{sample['events']:,} of {sample['trials']:,} against {seen['differing']:,} of "
+        f"{seen['units']:,} (p = {sample['p_value']:.2g}, Fisher): its rows do not stand for them"
+    )
+
+
+def _record(
+    plan: GatePlan,
+    sources: Sequence[Bank],
+    merged: Merged,
+    need: _Need,
+    many: RowsPlanned,
+    widths: list[dict[str, Any]],
+    policy: Policy,
+) -> dict[str, Any]:
+    whole = pooled(merged, lambda key: True)
+    return {
+        "plan": plan.digest,
+        "seed": plan.seed,
+        "baseline": plan.baseline,
+        "candidate": plan.candidate,
+        "rows": sum(plan.rows),
+        "rows_planned": asdict(many),
+        "sources": list(plan.banks),
+        "banks": [
+            {
+                "name": bank.name,
+                "digest": bank.digest,
+                "rows": plan.rows[number],
+                "margin_density": bank.provenance.get("margin_density"),
+                **figures(pooled(merged, lambda key, n=number: key[0] == n), policy),
+            }
+            for number, bank in enumerate(sources)
+        ],
+        "widths": widths,
+        "pooled": figures(whole, policy),
+        "skipped": [{"width": width, "reason": why} for width, why in need.skipped],
+        "without": [{"bank": name, "reason": why} for name, why in need.unlike],
+        "contradicted": any(_contradicts(width) for width in widths),
+    }
+
+
+def _limitations(plan: GatePlan, merged: Merged, banks: Sequence[Bank], need: _Need) -> list[str]:
+    own, more = sum(bank.rows for bank in banks), sum(plan.rows)
+    mixed = sum(
+        rows
+        for spec, rows in zip(plan.banks, plan.rows, strict=True)
+        if spec.startswith("resample:")
+    )
+    kinds = [
+        f"{count:,} {words}"
+        for count, words in ((mixed, "mixtures of recorded rows"), (more - mixed, "generated"))
+        if count
+    ]
+    texts = [
+        f"the set rate is bounded by the {own:,} rows of the banks and {more:,} rows of the gate "
+        f"({', '.join(kinds)}), which run the selects alone"
+    ]
+    checked = checked_text(merged)
+    texts += [f"on the gate's rows, {checked}"] if checked else []
+    left = left_out_text(merged)
+    texts += [left] if left else []
+    texts += [f"no row of the gate is like those of {name}: {why}" for name, why in need.unlike]
+    return texts
