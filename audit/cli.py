@@ -93,7 +93,7 @@ def audit(
     as_json: Json = False,
 ) -> None:
     """Run two paths side by side over banks, widths and ranks, and judge the differences."""
-    from .evidence import check_target
+    from .evidence.write import check_target
     from .policy import load_policy
     from .progress import progress_bar
     from .report.terminal import print_report

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from .evidence import write_evidence
+from .evidence.write import write_evidence
 from .record import AuditRecord
 from .report.markdown import render_markdown
 from .report.notebook import render_notebook

@@ -14,6 +14,7 @@ from ..kernels.registry import check_path, make_path
 from .bank_run import BankOutcome, BankRun, Pairing
 from .certificates import swaps_table
 from .environment import environment
+from .histograms import histograms_table
 from .observed import Coverage, Observed, WidthSummary
 from .policy import Policy
 from .record import RECORD_VERSION, verdict_record
@@ -85,7 +86,13 @@ def run_audit(
     record = _record(opened, pairing, outcomes, observed, verdict, device, command)
     certificates = [c for outcome in outcomes for c in outcome.certificates]
     values = [record for outcome in outcomes for record in outcome.values.records()]
-    return AuditResult(record, swaps_table(certificates), values_table(values), verdict)
+    return AuditResult(
+        record,
+        swaps_table(certificates),
+        values_table(values),
+        histograms_table(outcomes),
+        verdict,
+    )
 
 
 def _open(banks: str | Bank | Sequence[str | Bank], ranks: int) -> list[Bank]:

@@ -52,7 +52,7 @@ class GateResult:
         Raises:
             InputError: the directory exists and is not empty.
         """
-        from ..evidence import write_files
+        from ..evidence.write import write_files
 
         return write_files(
             directory,
