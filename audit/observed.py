@@ -56,6 +56,14 @@ class NotCompared:
     path: str
 
 
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """What an audit ran its paths on."""
+
+    ranks: int
+    device: str
+
+
 @dataclass(frozen=True)
 class WidthSummary:
     """Counts of one width, pooled over the banks.
@@ -84,7 +92,10 @@ class WidthSummary:
 
 @dataclass(frozen=True)
 class Observed:
-    """All that a verdict may look at."""
+    """All that a verdict may look at.
+
+    ``conditions`` is None for a gate: it runs one select, and no ranks of a front.
+    """
 
     widths: Sequence[WidthSummary]
     findings: Sequence[BatchFinding]
@@ -92,3 +103,4 @@ class Observed:
     schedule: ScheduleFit | None
     limitations: Sequence[str] = ()
     not_compared: Sequence[NotCompared] = ()
+    conditions: Conditions | None = None

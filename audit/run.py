@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from ..banks.bank import Bank
 from ..banks.errors import InputError
 from ..banks.open import expand_banks
-from ..kernels.contract import Path, check_width
+from ..kernels.contract import Path as FrontPath
+from ..kernels.contract import check_width
 from ..kernels.registry import check_path, make_path
 from .bank_run import BankOutcome, BankRun, Pairing
 from .certificates import swaps_table
+from .claims.check import check_claims
+from .claims.model import ClaimsFile
 from .environment import environment
+from .evidence.load import Evidence
 from .histograms import histograms_table
-from .observed import Coverage, Observed, WidthSummary
-from .policy import Policy
+from .observed import Conditions, Coverage, Observed, WidthSummary
+from .policy import Policy, effective_policy
 from .record import RECORD_VERSION, verdict_record
 from .result import AuditResult
 from .summary import closeness, pooled_tally, summarise, triangle
@@ -35,13 +40,14 @@ Progress = Callable[[int, int, str], None]
 def run_audit(
     banks: str | Bank | Sequence[str | Bank] | None = None,
     *,
-    baseline: str | Path = "general",
-    candidate: str | Path = "route",
+    baseline: str | FrontPath = "general",
+    candidate: str | FrontPath = "route",
     rows: Sequence[int] = DEFAULT_WIDTHS,
     ranks: int = 8,
     device: str = "cpu",
     engine: str = "local",
     policy: Policy | None = None,
+    claims: ClaimsFile | None = None,
     progress: Progress | None = None,
     command: str = "neartie.run_audit(...)",
 ) -> AuditResult:
@@ -57,6 +63,7 @@ def run_audit(
         device: ``cpu``; another one is recorded as not run.
         engine: ``local``.
         policy: limits to judge by; None takes the defaults.
+        claims: statements to be answered from this audit; the answers are in the record.
         progress: called with (rows done, rows in all, bank name).
         command: kept in the record.
 
@@ -75,24 +82,32 @@ def run_audit(
         else make_path(candidate),
         _checked_widths(rows),
         ranks,
-        policy or Policy(),
+        effective_policy(policy or Policy(), opened),
     )
     if device == "cpu":
         outcomes = _run_banks(opened, pairing, progress)
     else:
         outcomes = [_not_run(bank, pairing, device) for bank in opened]
-    observed = summarise(outcomes, pairing.widths, pairing.policy, _limitations(opened, pairing))
+    observed = summarise(
+        outcomes,
+        pairing.widths,
+        pairing.policy,
+        _limitations(opened, pairing),
+        Conditions(ranks, device),
+    )
     verdict = judge(observed, pairing.policy)
     record = _record(opened, pairing, outcomes, observed, verdict, device, command)
     certificates = [c for outcome in outcomes for c in outcome.certificates]
     values = [record for outcome in outcomes for record in outcome.values.records()]
-    return AuditResult(
-        record,
-        swaps_table(certificates),
-        values_table(values),
-        histograms_table(outcomes),
-        verdict,
-    )
+    tables = {
+        "swaps": swaps_table(certificates),
+        "values": values_table(values),
+        "histograms": histograms_table(outcomes),
+    }
+    if claims is not None:
+        mine = Evidence(Path("this audit"), "audit", record, tables, {})
+        record["claims"] = check_claims(claims, [mine]).as_dict()
+    return AuditResult(record, verdict=verdict, **tables)
 
 
 def _open(banks: str | Bank | Sequence[str | Bank], ranks: int) -> list[Bank]:
@@ -201,7 +216,7 @@ def _record(
     }
 
 
-def _path_record(path: Path) -> dict[str, Any]:
+def _path_record(path: FrontPath) -> dict[str, Any]:
     return {"name": path.name, "declared": asdict(path.declared), "outputs": list(path.outputs)}
 
 

@@ -80,11 +80,11 @@ def run_gate(
     if workers < 1:
         raise InputError("workers", workers, "at least 1", "gate")
     began = time.perf_counter()
-    limits = policy or Policy()
     plan, banks = make_plan(
-        baseline, candidate, source, rows=rows, widths=widths, seed=seed, policy=limits,
+        baseline, candidate, source, rows=rows, widths=widths, seed=seed, policy=policy or Policy(),
         shard_rows=shard_rows, sample_every=sample_every,
     )  # fmt: skip
+    limits = Policy.model_validate(plan.policy)
     if sample is not None:
         check_sample(*sample, 0, 1)
     merged: dict[tuple[int, int], ShardResult] = {}
@@ -143,7 +143,7 @@ def _judged(
 ) -> tuple[Observed, Verdict]:
     outcomes = []
     for number, bank in enumerate(banks):
-        outcome = BankOutcome(bank.name, full_chain=False)
+        outcome = BankOutcome(bank.name, full_chain=False, independence_unit=bank.independence_unit)
         for width in plan.widths:
             result = merged.get((number, width))
             reason = "" if result else "no rows of this bank fall to it"
