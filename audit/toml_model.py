@@ -48,8 +48,12 @@ def validated(model: type[Model], data: dict[str, Any], where: str) -> Model:
         return model.model_validate(data)
     except ValidationError as error:
         first = error.errors()[0]
-        field = ".".join(str(part) for part in first["loc"]) or "file"
-        got = "nothing" if first["type"] == "missing" else first.get("input")
+        field = ".".join(str(part) for part in first["loc"] if part != "[key]") or "file"
+        got = first.get("input")
+        if first["type"] == "missing":
+            got = "nothing"
+        elif isinstance(got, dict):
+            got = "a table"
         raise InputError(field, got, _expected(model, first), where) from error
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Annotated, Final, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, PlainValidator, model_validator
 
 from ...banks.geometry import MAX_WIDTH
 from ..metrics.swaps import SET_CLASSES
@@ -15,11 +15,36 @@ Kind = Literal["audit", "gate", "any", "live", "none"]
 Relation = Literal["<=", "<", ">=", ">", "==", "within", "is", "count"]
 Tensor = Literal["latent", "logits", "weights"]
 PairName = Literal["candidate_reference", "baseline_reference", "candidate_baseline"]
-Number = int | Decimal
 # A width that no launch is prepared for may be claimed to be refused.
 Width = Annotated[int, Field(ge=1, le=2 * MAX_WIDTH)]
 PARAMETERS: Final = ("tensor", "pair", "set_class", "path")
 """What a metric may ask for besides the evidence."""
+
+
+def _finite(value: object) -> object:
+    """TOML numbers as they are read: whole ones, and others as decimals with their digits."""
+    if type(value) is int or (isinstance(value, Decimal) and value.is_finite()):
+        return value
+    raise ValueError("a finite number")
+
+
+def _finite_or_word(value: object) -> object:
+    if isinstance(value, str) and value.isprintable() and value.strip():
+        return value
+    try:
+        return _finite(value)
+    except ValueError:
+        raise ValueError("a finite number or a word") from None
+
+
+def _size(value: object) -> object:
+    number = _finite(value)
+    if isinstance(number, int | Decimal) and number < 0:
+        raise ValueError("at least 0")
+    return number
+
+
+Size = Annotated[int | Decimal, PlainValidator(_size)]
 
 
 def _known_class(name: str) -> str:
@@ -31,9 +56,9 @@ def _known_class(name: str) -> str:
 class Tolerance(StrictModel):
     """How far a figure may be from the claimed number, and why that far."""
 
-    relative: Annotated[Number, Field(ge=0)] | None = None
+    relative: Size | None = None
     """A share of the number."""
-    absolute: Annotated[Number, Field(ge=0)] | None = None
+    absolute: Size | None = None
     """In the metric's units."""
     meaning: Shown
     """Where the tolerance comes from."""
@@ -99,7 +124,7 @@ class Claim(StrictModel):
     relation: Relation | None = None
     """How the figure must stand to ``number``. ``within``: no further than the tolerance. ``is``:
     the same word. ``count``: an exact test does not tell the two shares apart."""
-    number: Number | Shown | None = None
+    number: Annotated[int | Decimal | str, PlainValidator(_finite_or_word)] | None = None
     """The claimed figure, with the digits that the source quotes."""
     of_rows: Annotated[int, Field(ge=1)] | None = None
     """For ``count``: the independent rows that ``number`` was counted among."""

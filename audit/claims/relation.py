@@ -35,9 +35,8 @@ def tolerance_of(claim: Claim) -> tuple[Decimal, str]:
             return Decimal(0), "a whole number, exactly"
         return Decimal(5).scaleb(exponent - 1), "half a unit of the last digit quoted"
     if given.relative is not None:
-        return abs(number) * Decimal(
-            given.relative
-        ), f"{float(given.relative):.3g} of it: {given.meaning}"
+        share = Decimal(given.relative)
+        return abs(number) * share, f"{float(100 * share):.3g}%: {given.meaning}"
     return Decimal(str(given.absolute)), given.meaning
 
 

@@ -114,7 +114,10 @@ def violations(evidence: Evidence, query: Query) -> list[Measure]:
 
 
 def _of_certificates(
-    evidence: Evidence, query: Query, figure: Callable[[list[dict[str, Any]]], int | None]
+    evidence: Evidence,
+    query: Query,
+    figure: Callable[[list[dict[str, Any]]], int | None],
+    undefined: str = "a gap to a score that is not finite has no size",
 ) -> list[Measure]:
     """A figure of the certificates; without one for every differing row it says nothing."""
     records = [
@@ -127,7 +130,7 @@ def _of_certificates(
         return [Measure("all rows", None, f"{left:,} differing rows have no certificate")]
     value = figure(records)
     if value is None:
-        return [Measure("all rows", None, "a gap between non-finite scores has no size")]
+        return [Measure("all rows", None, undefined)]
     note = f"{len(records):,} certificates" if records else "no set differs"
     return [Measure("all rows", value, note)]
 
@@ -155,13 +158,15 @@ def swaps_outside_the_last_slot(evidence: Evidence, query: Query) -> list[Measur
     """Set differences that touch another slot than the last one of either path."""
     last = {bank["name"]: bank["geometry"]["top_k"] - 1 for bank in evidence.record["banks"]}
 
-    def outside(records: list[dict[str, Any]]) -> int:
+    def outside(records: list[dict[str, Any]]) -> int | None:
+        if not records:
+            return None
         return sum(
             any(slot != last[r["bank"]] for slot in (*r["slots_dropped"], *r["slots_added"]))
             for r in records
         )
 
-    return _of_certificates(evidence, query, outside)
+    return _of_certificates(evidence, query, outside, "no set differs: no slot was seen to swap")
 
 
 SET_METRICS: Final = (

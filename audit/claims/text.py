@@ -70,5 +70,5 @@ def _value(value: float | int | str | None) -> str:
     if value is None:
         return "not measured"
     if isinstance(value, float):
-        return f"{value:.4g}"
+        return f"{value:.3e}" if 0 < abs(value) < 0.01 else f"{value:.4g}"
     return f"{value:,}" if isinstance(value, int) else value

@@ -57,7 +57,7 @@ def closer_to_reference(evidence: Evidence, query: Query) -> list[Measure]:
         if test is not None:
             note = (
                 f"{test['wins']:,} rows closer, {test['losses']:,} farther, {test['ties']:,} "
-                f"alike; p = {test['p_value']:.1e}"
+                f"alike; p {_p_value(test['p_value'])}"
             )
         measures.append(Measure(f"width {width['width']}", test and test["answer"], note))
     return measures
@@ -75,6 +75,11 @@ def schedule_fits(evidence: Evidence, query: Query) -> list[Measure]:
         f"{fit['nearest']}"
     )
     return [Measure("all widths", "fits" if fit["fits"] else "does not fit", note)]
+
+
+def _p_value(value: float) -> str:
+    """An exact p-value; what is too small for FP64 is below the smallest normal one."""
+    return f"= {value:.1e}" if value else "< 1e-300"
 
 
 def _missing(width: Mapping[str, Any], query: Query) -> str:

@@ -66,14 +66,13 @@ class RequiredCoverage(StrictModel):
     """Device that the paths run on."""
 
 
-def _of_limits(table: dict[str, Any]) -> dict[str, Any]:
-    for name in table:
-        if name not in LIMITS:
-            raise ValueError(f"provenance of a limit: {', '.join(LIMITS)}")
-    return table
+def _limit(name: str) -> str:
+    if name not in LIMITS:
+        raise ValueError(f"a limit: {', '.join(LIMITS)}")
+    return name
 
 
-ProvenanceTable = Annotated[dict[str, Provenance], AfterValidator(_of_limits)]
+ProvenanceTable = dict[Annotated[str, AfterValidator(_limit)], Provenance]
 
 
 class ModelLimits(Limits):
