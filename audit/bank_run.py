@@ -73,6 +73,8 @@ class BankOutcome:
     not_compared: set[NotCompared] = field(default_factory=set)
     full_chain: bool = True
     """Whether the rows ran project and exchange too, and not the select alone."""
+    independence_unit: str | None = None
+    """The bank's own; None where the outcome's maker does not say."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,6 +104,7 @@ class BankRun:
             bank.name,
             values=ValueTable(bank.name, pairing.ranks),
             full_chain=bank.stage != "logits",
+            independence_unit=bank.independence_unit,
         )
 
     def run(self, progress: Callable[[int], None]) -> BankOutcome:

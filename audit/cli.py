@@ -15,7 +15,9 @@ from rich.console import Console
 from ..banks.errors import InputError
 from .cli_bank import bank_app
 from .cli_certify import certify
+from .cli_claims import claims_app
 from .cli_gate import gate as gate_command
+from .cli_policy import policy_app
 from .progress import Interrupted
 
 app = typer.Typer(
@@ -27,6 +29,8 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(bank_app, name="bank")
+app.add_typer(claims_app, name="claims")
+app.add_typer(policy_app, name="policy")
 app.command("gate")(gate_command)
 app.command()(certify)
 
@@ -99,11 +103,16 @@ def audit(
         int | None,
         typer.Option(help="Processes of the gate; no number changes a bit. Default: the cores."),
     ] = None,
+    claims: Annotated[
+        str | None, typer.Option(help="Claims file to answer from this audit, or route-9-20.")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Write the evidence directory here.")] = None,
     as_json: Json = False,
 ) -> None:
     """Run two paths side by side over banks, widths and ranks, and judge the differences."""
-    from .evidence import check_target
+    from .claims.load import load_claims
+    from .claims.text import claims_text
+    from .evidence.write import check_target
     from .policy import load_policy
     from .progress import progress_bar
     from .report.terminal import print_report
@@ -111,6 +120,7 @@ def audit(
 
     if out is not None:
         check_target(out)
+    claimed = None if claims is None else load_claims(claims)
     with progress_bar("rows x widths") as advance:
         result = run_audit(
             banks or None,
@@ -123,6 +133,7 @@ def audit(
             policy=load_policy(policy),
             gate=gate,
             workers=min(os.cpu_count() or 1, _MOST_WORKERS) if workers is None else workers,
+            claims=claimed,
             progress=advance,
             command=shlex.join(["neartie", *sys.argv[1:]]),
         )
@@ -132,6 +143,8 @@ def audit(
         print(result.to_json())
     else:
         print_report(result, _console())
+        if "claims" in result.record:
+            print(f"\n{claims_text(result.record['claims'])}\n")
         if out is not None:
             print(f"evidence in {out}")
     raise typer.Exit(result.exit_status)

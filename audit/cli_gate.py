@@ -38,7 +38,7 @@ def gate(
     ] = False,
 ) -> None:
     """Run two selects over millions of rows; every difference is classified with a certificate."""
-    from .evidence import check_target
+    from .evidence.write import check_target
     from .gate.plan import DEFAULT_SOURCE
     from .gate.run import run_gate
     from .policy import load_policy

@@ -11,6 +11,8 @@ from ..banks.geometry import Geometry, ScoringRule
 from .judged import JudgedBlock
 from .launching import POISONS
 from .metrics.contracts import breaches, path_flags
+from .metrics.flags import WEIGHT_FLAGS
+from .metrics.flush import flushed, has_subnormals
 from .metrics.swaps import SET_CODE, SetClass, SetDifferences, classify_sets
 from .metrics.weights import align, classify_weights
 from .policy import Policy
@@ -81,7 +83,7 @@ def compare_rows(
     sets = classify_sets(
         baseline.ids,
         candidate.ids,
-        selection.keys,
+        _keys(judged, policy),
         window_ulp=policy.window_ulp,
         noise_abs=policy.noise_abs,
         invalid=(breach[BASELINE] | breach[CANDIDATE]) != 0,
@@ -91,20 +93,31 @@ def compare_rows(
     comparable = np.flatnonzero(np.isin(sets.set_class, _EQUAL_SETS))
     weight_class = np.full(len(baseline.ids), -1, np.int8)
     weight_ulp = np.full(len(baseline.ids), -1, np.int64)
-    differences = classify_weights(
-        *align(
-            baseline.ids[comparable],
-            baseline.weights[comparable],
-            candidate.ids[comparable],
-            candidate.weights[comparable],
-        ),
-        policy.weight_budget_ulp,
+    first, second = align(
+        baseline.ids[comparable],
+        baseline.weights[comparable],
+        candidate.ids[comparable],
+        candidate.weights[comparable],
     )
+    if policy.flush_to_zero:
+        first, second = flushed(first), flushed(second)
+    differences = classify_weights(first, second, policy.weight_budget_ulp)
     weight_class[comparable] = differences.weight_class
     weight_ulp[comparable] = differences.max_ulp
     return RowComparison(
         breach, flags, judged.input_flags, sets, weight_class, weight_ulp, differences.histogram
     )
+
+
+def _keys(judged: JudgedBlock, policy: Policy) -> npt.NDArray[np.float32]:
+    """The reference's biased scores; where flushing is declared, of flushed scores and bias."""
+    selection = judged.selection
+    if not policy.flush_to_zero or not has_subnormals(
+        selection.scores32, judged.bias, selection.keys
+    ):
+        return selection.keys
+    with np.errstate(invalid="ignore"):
+        return flushed(flushed(selection.scores32) + flushed(judged.bias))
 
 
 def _breach(side: RankRows, geometry: Geometry) -> npt.NDArray[np.uint8]:
@@ -124,16 +137,28 @@ def _flags(
     policy: Policy,
     breach: npt.NDArray[np.uint8],
 ) -> npt.NDArray[np.uint16]:
-    return path_flags(
-        side.ids,
-        side.weights,
-        judged.selection.scores,
-        judged.logits,
-        judged.bias,
-        scoring,
-        judged.selection.eligible,
-        group_keys=judged.selection.group_keys,
-        budget_ulp=policy.weight_budget_ulp,
-        logit_slack=side.logit_slack,
-        breach=breach,
-    )
+    def by(scores: npt.NDArray[np.float64]) -> npt.NDArray[np.uint16]:
+        return path_flags(
+            side.ids,
+            side.weights,
+            scores,
+            judged.logits,
+            judged.bias,
+            scoring,
+            judged.selection.eligible,
+            group_keys=judged.selection.group_keys,
+            budget_ulp=policy.weight_budget_ulp,
+            logit_slack=side.logit_slack,
+            breach=breach,
+        )
+
+    exact = judged.selection.scores
+    flags = by(exact)
+    if policy.flush_to_zero and has_subnormals(exact):
+        # A path is only wrong where it is wrong by the flushed and by the plain scores.
+        zeroed = flushed(exact)
+        flags &= by(zeroed)
+        safe = np.clip(side.ids, 0, exact.shape[1] - 1)
+        nothing_left = (np.take_along_axis(zeroed, safe, axis=1) == 0).all(axis=1)
+        flags[nothing_left] &= ~np.uint16(WEIGHT_FLAGS)
+    return flags

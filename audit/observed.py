@@ -56,6 +56,14 @@ class NotCompared:
     path: str
 
 
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """What an audit ran its paths on."""
+
+    ranks: int
+    device: str
+
+
 @dataclass(frozen=True)
 class WidthSummary:
     """Counts of one width, pooled over the banks.
@@ -87,6 +95,7 @@ class Observed:
     """All that a verdict may look at.
 
     ``doubts`` say why rows that bound a rate may not stand for those that were recorded.
+    ``conditions`` is None for a gate: it runs one select, and no ranks of a front.
     """
 
     widths: Sequence[WidthSummary]
@@ -96,3 +105,4 @@ class Observed:
     limitations: Sequence[str] = ()
     not_compared: Sequence[NotCompared] = ()
     doubts: Sequence[str] = ()
+    conditions: Conditions | None = None

@@ -39,12 +39,14 @@ class AuditRecord:
         record: the content of ``audit.json``, plain JSON values.
         swaps: certificates, one row per differing row (``swaps.parquet``).
         values: the error triangle per bank, width, rank and tensor (``values.parquet``).
+        histograms: counts per bank and width (``histograms.parquet``).
         verdict: state, reasons and class.
     """
 
     record: Mapping[str, Any]
     swaps: pa.Table
     values: pa.Table
+    histograms: pa.Table
     verdict: Verdict
 
     def to_json(self) -> str:

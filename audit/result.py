@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from .evidence import write_evidence
+from .evidence.write import write_evidence
 from .record import AuditRecord
 from .report.markdown import render_markdown
 from .report.notebook import render_notebook
@@ -15,8 +15,12 @@ class AuditResult(AuditRecord):
 
     @property
     def exit_status(self) -> int:
-        """0 pass, 1 fail, 3 inconclusive or not run."""
-        return self.verdict.exit_status
+        """0 pass, 1 failed or a claim refuted, 3 inconclusive, not run or a claim unsupported."""
+        status = {self.verdict.exit_status}
+        counts = self.record.get("claims", {}).get("counts", {})
+        status |= {1} if counts.get("REFUTED") else set()
+        status |= {3} if counts.get("UNSUPPORTED") else set()
+        return 1 if 1 in status else max(status)
 
     @property
     def numerics_class(self) -> str:

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from ..banks.bank import Bank
 from ..banks.errors import InputError
 from ..banks.open import expand_banks
-from ..kernels.contract import Path, check_width
+from ..kernels.contract import Path as FrontPath
+from ..kernels.contract import check_width
 from ..kernels.registry import check_path, make_path
 from .bank_run import BankOutcome, BankRun, Pairing
 from .certificates import swaps_table
+from .claims.check import check_claims
+from .claims.model import ClaimsFile
 from .environment import environment
+from .evidence.load import Evidence
 from .gate.auto import AutoGate, auto_gate
-from .observed import Coverage, WidthSummary
-from .policy import Policy
+from .histograms import histograms_table
+from .observed import Conditions, Coverage, WidthSummary
+from .policy import Policy, effective_policy
 from .record import RECORD_VERSION, verdict_record
 from .result import AuditResult
 from .summary import closeness, pooled_tally, summarise, triangle
@@ -34,8 +40,8 @@ Progress = Callable[[int, int, str], None]
 def run_audit(
     banks: str | Bank | Sequence[str | Bank] | None = None,
     *,
-    baseline: str | Path = "general",
-    candidate: str | Path = "route",
+    baseline: str | FrontPath = "general",
+    candidate: str | FrontPath = "route",
     rows: Sequence[int] = DEFAULT_WIDTHS,
     ranks: int = 8,
     device: str = "cpu",
@@ -43,6 +49,7 @@ def run_audit(
     policy: Policy | None = None,
     gate: bool = True,
     workers: int = 1,
+    claims: ClaimsFile | None = None,
     progress: Progress | None = None,
     command: str = "neartie.run_audit(...)",
 ) -> AuditResult:
@@ -62,6 +69,7 @@ def run_audit(
             nothing fails; the record says why none was run.
         workers: processes of the gate; no number changes a bit. A script that asks for more than 1
             must start from ``if __name__ == "__main__"``, as for any ``multiprocessing``.
+        claims: statements to be answered from this audit; the answers are in the record.
         progress: called with (rows done, rows in all, bank name).
         command: kept in the record.
 
@@ -82,7 +90,7 @@ def run_audit(
         else make_path(candidate),
         _checked_widths(rows),
         ranks,
-        policy or Policy(),
+        effective_policy(policy or Policy(), opened),
     )
     if device == "cpu":
         outcomes = _run_banks(opened, pairing, progress)
@@ -93,7 +101,9 @@ def run_audit(
         more = auto_gate(opened, outcomes, pairing, workers=workers, progress=progress)
     everything = [*outcomes, *more.outcomes]
     texts = [*_limitations(opened, pairing), *more.limitations]
-    observed = summarise(everything, pairing.widths, pairing.policy, texts, more.doubts)
+    observed = summarise(
+        everything, pairing.widths, pairing.policy, texts, more.doubts, Conditions(ranks, device)
+    )
     verdict = judge(observed, pairing.policy)
     record = {
         "record_version": RECORD_VERSION,
@@ -113,7 +123,15 @@ def run_audit(
     }
     certificates = [c for outcome in everything for c in outcome.certificates]
     values = [record for outcome in outcomes for record in outcome.values.records()]
-    return AuditResult(record, swaps_table(certificates), values_table(values), verdict)
+    tables = {
+        "swaps": swaps_table(certificates),
+        "values": values_table(values),
+        "histograms": histograms_table(everything),
+    }
+    if claims is not None:
+        mine = Evidence(Path("this audit"), "audit", record, tables, {})
+        record["claims"] = check_claims(claims, [mine]).as_dict()
+    return AuditResult(record, verdict=verdict, **tables)
 
 
 def _open(banks: str | Bank | Sequence[str | Bank], ranks: int) -> list[Bank]:
@@ -201,7 +219,7 @@ def _conditions(pairing: Pairing, device: str) -> dict[str, Any]:
     }
 
 
-def _path_record(path: Path) -> dict[str, Any]:
+def _path_record(path: FrontPath) -> dict[str, Any]:
     return {"name": path.name, "declared": asdict(path.declared), "outputs": list(path.outputs)}
 
 

@@ -11,7 +11,7 @@ from .metrics.closeness import Closeness, closer
 from .metrics.rates import at_most_p_value, holm, upper_bound
 from .metrics.swaps import SET_CLASSES
 from .metrics.values import PairTally, rho
-from .observed import Observed, ScheduleFit, WidthSummary
+from .observed import Conditions, Observed, ScheduleFit, WidthSummary
 from .policy import Policy
 from .tally import Tally
 from .value_table import PAIRS, TENSORS, Pair
@@ -23,6 +23,7 @@ def summarise(
     policy: Policy,
     limitations: Sequence[str],
     doubts: Sequence[str] = (),
+    conditions: Conditions | None = None,
 ) -> Observed:
     """Return what the verdict looks at.
 
@@ -30,7 +31,8 @@ def summarise(
     alpha / widths (Holm, Scand. J. Statistics 6, 1979).
     """
     tallies = {width: pooled_tally(outcomes, width) for width in widths}
-    samples = {width: rate_tally(outcomes, width) for width in widths}
+    counted, uncounted = _of_unit(outcomes, policy.independence_unit)
+    samples = {width: rate_tally(counted, width) for width in widths}
     p_values = [at_most_p_value(t.events, t.units, policy.set_rate) for t in samples.values()]
     certified = holm(p_values, 1 - policy.confidence) if p_values else []
     summaries = [
@@ -49,10 +51,27 @@ def summarise(
         findings,
         coverage,
         _schedule(outcomes),
-        tuple(limitations),
+        (*limitations, *uncounted),
         tuple(missing),
         tuple(doubts),
+        conditions,
     )
+
+
+def _of_unit(
+    outcomes: Sequence[BankOutcome], unit: str | None
+) -> tuple[list[BankOutcome], list[str]]:
+    """The banks whose rows may bound a rate under a required unit, and a text on the others."""
+    counted = [o for o in outcomes if unit is None or o.independence_unit == unit]
+    others = [o for o in outcomes if o not in counted and o.tallies]
+    if not others:
+        return counted, []
+    units = ", ".join(sorted({str(o.independence_unit) for o in others}))
+    text = (
+        f"{len(others)} of {len(outcomes)} banks bound no rate: the policy asks for the "
+        f"independence unit {unit}, theirs is {units}"
+    )
+    return counted, [text]
 
 
 def pooled_tally(outcomes: Sequence[BankOutcome], width: int) -> Tally:

@@ -12,7 +12,8 @@ from enum import StrEnum
 from .metrics.rates import lower_bound, rows_needed
 from .metrics.swaps import SetClass
 from .observed import Observed
-from .policy import Policy
+from .policy import Policy, RequiredCoverage
+from .required_coverage import missing_coverage
 
 
 class State(StrEnum):
@@ -95,13 +96,16 @@ def judge(observed: Observed, policy: Policy) -> Verdict:
         )
         for reason in rule(observed, policy)
     )
-    order = list(State)
-    state = min((r.state for r in reasons), key=order.index, default=State.PASS)
+    missing = tuple(_required(observed, policy))
     failing = {r.code for r in reasons if r.state is State.FAIL}
     provisional, tag = _numerics_class(observed, failing)
+    reasons = (*missing, *_allowed(provisional, policy), *reasons)
+    order = list(State)
+    state = min((r.state for r in reasons), key=order.index, default=State.PASS)
     certified = bool(observed.widths) and all(w.certified for w in observed.widths)
     ran = all(c.ran for c in observed.coverage) and not observed.not_compared
-    covered = certified and ran and not observed.doubts
+    required = not any(r.state is State.INCONCLUSIVE for r in missing)
+    covered = certified and ran and required and not observed.doubts
     final = provisional
     if provisional is not NumericsClass.BEHAVIOURAL and not covered:
         final = NumericsClass.UNKNOWN
@@ -117,6 +121,28 @@ def _coverage(observed: Observed, policy: Policy) -> Iterator[Reason]:
         yield Reason(state, "not_run", text)
     if not nothing_ran and not sum(w.rows for w in observed.widths):
         yield Reason(State.FAIL, "no_rows", "zero rows were compared")
+
+
+def _required(observed: Observed, policy: Policy) -> Iterator[Reason]:
+    required = policy.coverage
+    if required == RequiredCoverage():
+        return
+    if observed.conditions is None:
+        text = "the required coverage speaks of audits; a gate does not judge it"
+        yield Reason(State.PASS_WITH_LIMITATIONS, "coverage_not_judged", text)
+        return
+    for text in missing_coverage(required, observed.coverage, observed.conditions):
+        yield Reason(State.INCONCLUSIVE, "coverage", f"required coverage is missing: {text}")
+
+
+def _allowed(found: NumericsClass, policy: Policy) -> Iterator[Reason]:
+    """Say whether what was seen may be signed at all; more rows cannot cure a class."""
+    unsigned = found in (NumericsClass.BEHAVIOURAL, NumericsClass.UNKNOWN)
+    if unsigned or found in policy.allowed_classes:
+        return
+    allowed = ", ".join(policy.allowed_classes)
+    text = f"the rows seen are {found}, and the policy allows {allowed}"
+    yield Reason(State.FAIL, "class_not_allowed", text)
 
 
 def _contracts(observed: Observed, policy: Policy) -> Iterator[Reason]:
@@ -236,6 +262,9 @@ def _doubts(observed: Observed, policy: Policy) -> Iterator[Reason]:
 def _limitations(observed: Observed, policy: Policy) -> Iterator[Reason]:
     for text in observed.limitations:
         yield Reason(State.PASS_WITH_LIMITATIONS, "limitation", text)
+    if policy.flush_to_zero:
+        text = "the policy declares that subnormals may be flushed to zero: they count as zero"
+        yield Reason(State.PASS_WITH_LIMITATIONS, "flush_to_zero", text)
 
 
 def _numerics_class(observed: Observed, failing: set[str]) -> tuple[NumericsClass, str | None]:

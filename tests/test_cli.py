@@ -210,7 +210,7 @@ def test_a_policy_file_moves_the_limits(run: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("windw_ulp = 3", "windw_ulp=3, but should be a known key: name, window_ulp, set_rate"),
+        ("windw_ulp = 3", "windw_ulp=3, but should be a known key: window_ulp, set_rate"),
         ("set_rate = 2", "set_rate=2, but should be less than 1 [policy.toml]"),
         ("set_rate = [", "a TOML file"),
     ],
@@ -383,3 +383,82 @@ def test_bank_commands(run: Run, tmp_path: Path) -> None:
     assert "independence unit" in run("bank", "info", "k3-mini").stdout
     again = run("bank", "make", "near_tie:geometry=mini,rows=8,gap=1", "ties")
     refused(again, "ties")
+
+
+def test_the_policy_in_force_is_shown_with_its_origin(run: Run, tmp_path: Path) -> None:
+    assert "640,000 N(0, 1) rows" in run("policy", "show").stdout
+    (tmp_path / "mine.toml").write_text('name = "mine"\nwindow_ulp = 3\n')
+    shown = run("policy", "show", "mine.toml").stdout
+    assert shown.startswith(
+        "policy mine\n  window_ulp         3              no provenance given\n"
+    )
+    assert json.loads(run("policy", "show", "mine.toml", "--json").stdout)["window_ulp"] == 3
+    (tmp_path / "mine.toml").write_text("window_ulp = -1")
+    refused(run("policy", "show", "mine.toml"), "window_ulp=-1, but should be greater than")
+
+
+def test_the_policy_schema_is_one_document(run: Run) -> None:
+    schema = json.loads(run("policy", "schema").stdout)
+    assert "window_ulp" in schema["properties"]
+
+
+CLAIM = """name = "mine"
+[[claim]]
+id = "weights"
+text = "Weights are within {number} FP32 ULP"
+source = "a test"
+kind = "audit"
+metric = "max_weight_ulp"
+relation = "<="
+number = {number}
+scope = {{ widths = [{width}] }}
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "width", "answer", "status"),
+    [(1, 9, "SUPPORTED", 0), (0, 9, "REFUTED", 1), (1, 12, "UNSUPPORTED", 3)],
+)
+def test_claims_are_answered_from_evidence(
+    run: Run, tmp_path: Path, number: int, width: int, answer: str, status: int
+) -> None:
+    run("audit", "gaussian:geometry=mini,rows=20", "--rows", "9", "--ranks", "1", "--out", "E")
+    if not (tmp_path / "E" / "manifest.json").exists():
+        (tmp_path / "E" / "manifest.json").write_text("{}")
+    (tmp_path / "claims.toml").write_text(CLAIM.format(number=number, width=width))
+    done = run("claims", "check", "claims.toml", "E", "--json")
+    document = json.loads(done.stdout)
+    assert done.returncode == status
+    assert [one["answer"] for one in document["claims"]] == [answer]
+    assert document["evidence"] == ["E"]
+    text = run("claims", "check", "claims.toml", "E")
+    assert (text.returncode, text.stdout.splitlines()[2].split()) == (status, [answer, "weights"])
+
+
+def test_an_audit_with_claims_ends_with_their_status(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "claims.toml").write_text(CLAIM.format(number=0, width=9))
+    words = ("gaussian:geometry=mini,rows=20", "--rows", "9", "--ranks", "1")
+    plain = run("audit", *words)
+    done = run("audit", *words, "--claims", "claims.toml", "--out", "E")
+    assert (plain.returncode, done.returncode) == (3, 1)
+    assert "REFUTED                weights" in done.stdout
+    record = json.loads((tmp_path / "E" / "audit.json").read_text())
+    assert record["claims"]["counts"] == {"SUPPORTED": 0, "REFUTED": 1, "UNSUPPORTED": 0}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("claims", "check", "nothing"), "claims=nothing, but should be a TOML file or one of"),
+        (("claims", "check", "route-9-20", "nothing"), "evidence=nothing, but should be a dir"),
+        (("audit", "--claims", "nothing"), "claims=nothing, but should be a TOML file or one of"),
+    ],
+)
+def test_bad_claims_are_refused_before_anything_runs(
+    run: Run, words: tuple[str, ...], message: str
+) -> None:
+    refused(run(*words), message)
+
+
+def test_metrics_are_listed(run: Run) -> None:
+    assert run("claims", "metrics").stdout.startswith("relative_rms ")

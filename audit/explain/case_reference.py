@@ -3,35 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from ...banks.geometry import Geometry, ScoringRule
 from ...kernels.reference import ReferenceSelection, reference_select
+from ..metrics.flush import flushed
 from ..metrics.rule_weights import rule_weights
 from .cases import F32, Case
 
-_LEAST_NORMAL: Final = float(np.finfo(np.float32).tiny)
 # Keys that are already made are selected from as they are.
 _KEYS: Final = ScoringRule("identity", renormalize=False)
-
-
-def flushed(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """``values`` with what is subnormal in FP32 replaced by a zero of the same sign."""
-    return np.where(np.abs(values) < _LEAST_NORMAL, np.copysign(0.0, values), values).astype(
-        values.dtype
-    )
-
-
-def has_subnormals(*arrays: npt.NDArray[Any] | None) -> bool:
-    """Whether any value is not zero and subnormal in FP32."""
-    return any(
-        bool(((np.abs(values) < _LEAST_NORMAL) & (values != 0)).any())
-        for values in arrays
-        if values is not None
-    )
 
 
 def case_reference(case: Case, logits: F32, *, flush: bool = False) -> ReferenceSelection:

@@ -14,13 +14,13 @@ import numpy as np
 from ...banks.errors import printable
 from ...kernels.reference import ReferenceError
 from ..metrics.findings import DISCLOSED, Finding
+from ..metrics.flush import has_subnormals
 from ..metrics.weights import WEIGHT_CLASSES
 from ..policy import Policy
 from .case_causes import add_hypotheses, bias_facts, cause_texts
 from .case_findings import find
 from .case_found import Found
 from .case_loading import load_cases
-from .case_reference import has_subnormals
 from .case_rows import RowReport, Verdict, report_row, worst
 from .cases import Case, ReductionCase
 from .explain_reduction import explain_reduction

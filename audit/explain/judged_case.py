@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..metrics.findings import Bools, same_as_expected
+from ..metrics.flush import flushed
 from ..metrics.input_flags import input_flags, pair_flags
 from ..metrics.rule_weights import rule_weights
 from ..metrics.swaps import SetClass, SetDifferences, classify_sets
 from ..metrics.weights import WeightDifferences, align, classify_weights
 from ..policy import Policy
-from .case_reference import flushed
 from .cases import F32, F64, Case
 from .judged_path import SET_CLASSES, Codes, JudgedPath, judge_path, weights_fit
 

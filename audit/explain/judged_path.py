@@ -12,12 +12,13 @@ import numpy.typing as npt
 from ...kernels.reference import ReferenceSelection
 from ..metrics.contracts import breaches, path_flags
 from ..metrics.findings import Bools, differing_rows, same_as_expected
-from ..metrics.flags import Breach, RowFlag
+from ..metrics.flags import WEIGHT_FLAGS, Breach
+from ..metrics.flush import has_subnormals
 from ..metrics.rule_weights import rule_weights
 from ..metrics.swaps import SetClass, classify_sets
 from ..metrics.ulp import ulp_distance
 from ..policy import Policy
-from .case_reference import case_reference, has_subnormals
+from .case_reference import case_reference
 from .cases import F32, I64, Case, PathRows
 
 Codes = npt.NDArray[np.uint64]
@@ -25,12 +26,7 @@ I32 = npt.NDArray[np.int32]
 
 SET_CLASSES: Final = tuple(SetClass)
 _BEYOND_THE_WINDOW: Final = (SetClass.FAR_SWAP, SetClass.MULTI_SWAP)
-_WEIGHT_FLAGS: Final = np.uint64(
-    RowFlag.NEGATIVE_WEIGHT
-    | RowFlag.ZERO_SUM_WEIGHTS
-    | RowFlag.WRONG_SUM
-    | RowFlag.WEIGHTS_NOT_FROM_IDS
-)
+_WEIGHT_FLAGS: Final = np.uint64(WEIGHT_FLAGS)
 
 
 @dataclass(frozen=True, eq=False)

@@ -39,7 +39,7 @@ def gate_outcomes(
     """
     outcomes = []
     for number, bank in enumerate(banks):
-        outcome = BankOutcome(bank.name, full_chain=False)
+        outcome = BankOutcome(bank.name, full_chain=False, independence_unit=bank.independence_unit)
         for width in plan.widths:
             result = merged.get((number, width))
             for told in (alike or {}).get(width, (width,)):

@@ -16,7 +16,7 @@ from ...banks.errors import InputError
 from ...banks.open import GENERATORS, SHIPPED, SHIPPED_BANKS, expand_banks, open_bank
 from ...kernels.contract import check_width
 from ..launching import front_weights
-from ..policy import Policy
+from ..policy import Policy, effective_policy
 from .sides import Side, parse_side, proven_window
 
 SHARD_ROWS: Final = 16384
@@ -138,7 +138,7 @@ def make_plan(
         candidate=candidate,
         widths=tuple(widths),
         seed=seed,
-        policy=policy.model_dump(mode="json"),
+        policy=effective_policy(policy, banks).model_dump(mode="json"),
         shard_rows=shard_rows,
         sample_every=sample_every or SAMPLE_EVERY,
         windows=tuple(_windows(bank, sides, widths) for bank in banks),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..evidence import write_files
+from ..evidence.write import write_files
 from ..report.gate import render_gate
 from .record import GateRecord
 

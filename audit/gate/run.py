@@ -77,11 +77,11 @@ def run_gate(
     if workers < 1:
         raise InputError("workers", workers, "at least 1", "gate")
     began = time.perf_counter()
-    limits = policy or Policy()
     plan, banks = make_plan(
-        baseline, candidate, source, rows=rows, widths=widths, seed=seed, policy=limits,
+        baseline, candidate, source, rows=rows, widths=widths, seed=seed, policy=policy or Policy(),
         shard_rows=shard_rows, sample_every=sample_every,
     )  # fmt: skip
+    limits = Policy.model_validate(plan.policy)
     if sample is not None:
         check_sample(*sample, 0, 1)
     merged: dict[tuple[int, int], ShardResult] = {}

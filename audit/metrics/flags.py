@@ -34,6 +34,13 @@ class RowFlag(enum.IntFlag):
 
 FAILING: Final = RowFlag((RowFlag.WEIGHTS_NOT_FROM_IDS << 1) - 1)
 INPUT: Final = RowFlag(~FAILING)
+WEIGHT_FLAGS: Final = (
+    RowFlag.NEGATIVE_WEIGHT
+    | RowFlag.ZERO_SUM_WEIGHTS
+    | RowFlag.WRONG_SUM
+    | RowFlag.WEIGHTS_NOT_FROM_IDS
+)
+"""What a path's weights can do wrong by the rule."""
 
 
 def names(flag: enum.IntFlag) -> list[str]:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .audit.certify import certify_forms
+    from .audit.claims.check import check_claims
+    from .audit.claims.load import load_claims
     from .audit.explain import explain_rows
     from .audit.gate.run import run_gate
     from .audit.plan import plan_rows
@@ -22,7 +24,9 @@ __version__ = "0.1.0"
 _HOMES = {
     "Policy": "audit.policy",
     "certify_forms": "audit.certify",
+    "check_claims": "audit.claims.check",
     "explain_rows": "audit.explain",
+    "load_claims": "audit.claims.load",
     "load_policy": "audit.policy",
     "make_path": "kernels.registry",
     "open_bank": "banks.open",
@@ -37,7 +41,9 @@ __all__ = [
     "Policy",
     "__version__",
     "certify_forms",
+    "check_claims",
     "explain_rows",
+    "load_claims",
     "load_policy",
     "make_path",
     "open_bank",

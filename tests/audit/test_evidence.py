@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from neartie.audit import evidence
-from neartie.audit.evidence import check_target, write_evidence
+from neartie.audit.evidence import write as evidence
+from neartie.audit.evidence.write import check_target, write_evidence
 from neartie.banks.errors import InputError
 
 
@@ -19,7 +19,7 @@ from neartie.banks.errors import InputError
 def result(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(evidence, "render_markdown", lambda result: "report")
     table = pa.table({"row": [1]})
-    return SimpleNamespace(to_json=lambda: "{}", swaps=table, values=table)
+    return SimpleNamespace(to_json=lambda: "{}", swaps=table, values=table, histograms=table)
 
 
 def test_a_new_or_empty_directory_is_taken(tmp_path: Path, result: Any) -> None:
@@ -29,6 +29,7 @@ def test_a_new_or_empty_directory_is_taken(tmp_path: Path, result: Any) -> None:
         made = write_evidence(result, tmp_path / name)
         assert sorted(path.name for path in made.iterdir()) == [
             "audit.json",
+            "histograms.parquet",
             "report.md",
             "swaps.parquet",
             "values.parquet",

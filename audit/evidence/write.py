@@ -10,13 +10,13 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..banks.errors import InputError
-from .record import AuditRecord
-from .report.markdown import render_markdown
+from ...banks.errors import InputError
+from ..record import AuditRecord
+from ..report.markdown import render_markdown
 
 
 def write_evidence(result: AuditRecord, directory: str | Path) -> Path:
-    """Write ``audit.json``, ``swaps.parquet``, ``values.parquet`` and ``report.md``.
+    """Write the record, its tables and ``report.md``.
 
     The files are made under a temporary name beside the target, which then takes their place in
     one rename: an interrupted write leaves no evidence.
@@ -27,7 +27,11 @@ def write_evidence(result: AuditRecord, directory: str | Path) -> Path:
     return write_files(
         directory,
         texts={"audit.json": result.to_json() + "\n", "report.md": render_markdown(result)},
-        tables={"swaps.parquet": result.swaps, "values.parquet": result.values},
+        tables={
+            "swaps.parquet": result.swaps,
+            "values.parquet": result.values,
+            "histograms.parquet": result.histograms,
+        },
     )
 
 

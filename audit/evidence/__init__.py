@@ -1,0 +1,1 @@
+"""The evidence directory: written whole, read back, checked, signed, compared."""

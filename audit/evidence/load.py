@@ -1,0 +1,70 @@
+"""Read an evidence directory back, as the records and tables that it was written from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ...banks.errors import InputError
+
+Kind = Literal["audit", "gate"]
+TABLES = ("swaps", "values", "histograms")
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """What an evidence directory holds.
+
+    Attributes:
+        directory: where it lies.
+        kind: ``audit`` or ``gate``, by its record ``audit.json`` or ``gate.json``.
+        record: that file's content.
+        tables: by name, of ``TABLES``; a gate has no ``values``.
+        manifest: content of ``manifest.json``.
+    """
+
+    directory: Path
+    kind: Kind
+    record: Mapping[str, Any]
+    tables: Mapping[str, pa.Table]
+    manifest: Mapping[str, Any]
+
+
+def load_evidence(directory: str | Path) -> Evidence:
+    """Read an evidence directory; nothing is checked beyond what reading needs.
+
+    Raises:
+        InputError: it is no evidence directory, or a file of it cannot be read.
+    """
+    place = Path(directory)
+    kinds: tuple[Kind, ...] = ("audit", "gate")
+    kind = next((k for k in kinds if (place / f"{k}.json").is_file()), None)
+    if kind is None:
+        expected = "a directory with audit.json or gate.json"
+        raise InputError("evidence", place, expected, "load_evidence")
+    tables = {}
+    for name in TABLES:
+        path = place / f"{name}.parquet"
+        if path.is_file():
+            try:
+                tables[name] = pq.read_table(path)
+            except (pa.ArrowException, OSError) as error:
+                raise InputError("file", path, "a Parquet table", str(error)) from error
+    record = _document(place / f"{kind}.json")
+    return Evidence(place, kind, record, tables, _document(place / "manifest.json"))
+
+
+def _document(path: Path) -> Mapping[str, Any]:
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError("file", path, "a JSON document", str(error)) from error
+    if not isinstance(document, dict):
+        raise InputError("file", path, "a JSON object", "load_evidence")
+    return document

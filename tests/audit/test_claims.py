@@ -1,0 +1,420 @@
+"""Claims: each metric on small evidence, each answer, and a number changed flips the answer."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import neartie
+from neartie.audit.claims.check import Answer, Answered, check_claims
+from neartie.audit.claims.load import load_claims
+from neartie.audit.claims.measure import Query
+from neartie.audit.claims.metrics import METRICS
+from neartie.audit.claims.model import Claim, ClaimsFile
+from neartie.audit.claims.relation import tolerance_of
+from neartie.audit.claims.text import claims_text, metrics_text
+from neartie.audit.evidence.load import Evidence
+from neartie.banks.errors import InputError
+from neartie.kernels import gather
+from neartie.kernels.paths import FrontPath
+
+BANKS = [f"gaussian:geometry=mini,rows=20,seed={seed}" for seed in range(2)]
+
+
+def of_audit(result: Any, name: str = "A") -> Evidence:
+    tables = {"swaps": result.swaps, "values": result.values, "histograms": result.histograms}
+    # The record as it is read back from audit.json.
+    return Evidence(Path(name), "audit", json.loads(result.to_json()), tables, {})
+
+
+@pytest.fixture(scope="module")
+def audit() -> Evidence:
+    """Two generated banks of 20 rows at two widths, 8 ranks."""
+    return of_audit(neartie.run_audit(BANKS, rows=[9, 20]))
+
+
+@pytest.fixture(scope="module")
+def swapped() -> Evidence:
+    """Near ties of one FP32 ULP at slot 16, which the candidate's scores do not tell apart."""
+    result = neartie.run_audit(
+        "near_tie:geometry=mini,rows=20,gap=1,slot=16",
+        baseline="general:select=topk_sigmoid",
+        candidate="route:select=fused",
+        rows=[9],
+        ranks=2,
+    )
+    return of_audit(result, "S")
+
+
+@pytest.fixture(scope="module")
+def gate() -> Evidence:
+    result = neartie.run_gate(
+        "topk_sigmoid", "auto", "normal:geometry=mini", rows=4000, widths=[9, 20]
+    )
+    record = json.loads(result.to_json())
+    return Evidence(Path("B"), "gate", record, {"swaps": result.swaps}, {})
+
+
+def claim(**values: Any) -> Claim:
+    whole = {"id": "c", "text": "a text", "source": "a source", "kind": "audit", **values}
+    return Claim.model_validate(whole)
+
+
+def answer(evidence: list[Evidence], **values: Any) -> Answered:
+    (one,) = check_claims(ClaimsFile(name="test", claim=(claim(**values),)), evidence).answers
+    return one
+
+
+# Per metric: what to ask of which evidence, a number that holds and one that does not.
+LATENT = {"tensor": "latent", "pair": "candidate_baseline"}
+CASES: dict[str, tuple[str, dict[str, Any], str, Any, Any]] = {
+    "relative_rms": ("audit", LATENT, "<", Decimal("0.003"), Decimal("0.002")),
+    "relative_rms_in_roundoffs": ("audit", LATENT, "<", Decimal("0.7"), Decimal("0.6")),
+    "closer_to_reference": ("audit", {"tensor": "latent"}, "is", "closer", "farther"),
+    "schedule_fits": ("audit", {}, "is", "fits", "does not fit"),
+    "swaps": ("audit", {"set_class": "near_tie"}, "==", 0, 1),
+    "differing_rows": ("audit", {}, "==", 0, 1),
+    "other_ids": ("audit", {}, "==", 0, 1),
+    "unexplained_differences": ("audit", {}, "<=", 0, -1),
+    "max_weight_ulp": ("audit", {}, "<=", 1, 0),
+    "set_rate_upper": ("audit", {}, "<=", Decimal("0.073"), Decimal("0.072")),
+    "distinct_rows": ("gate", {}, "==", 4000, 3999),
+    "violations": ("gate", {}, "==", 0, 1),
+    "largest_gap_ulp": ("swapped", {}, "<=", 1, 0),
+    "swaps_of_several": ("swapped", {}, "==", 0, 1),
+    "swaps_outside_the_last_slot": ("swapped", {}, "==", 0, 1),
+    "width_check": ("live", {"path": "route", "scope": {"widths": [21]}}, "is", "refused", "x"),
+    "row_blocks_changed_bits": ("live", {"scope": {"geometry": "mini"}}, "==", 0, 1),
+}
+
+
+def test_every_metric_is_tried() -> None:
+    assert set(CASES) == set(METRICS)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_number_changed_flips_the_answer(name: str, request: pytest.FixtureRequest) -> None:
+    kind, parameters, relation, right, wrong = CASES[name]
+    evidence = [] if kind == "live" else [request.getfixturevalue(kind)]
+    asked = {"metric": name, "relation": relation, **parameters}
+    asked["kind"] = "audit" if kind == "swapped" else kind
+    good, bad = (answer(evidence, number=number, **asked) for number in (right, wrong))
+    assert (good.answer, bad.answer) == (Answer.SUPPORTED, Answer.REFUTED), (good, bad)
+    assert all(figure.holds for figure in good.figures)
+    assert any(figure.holds is False for figure in bad.figures)
+
+
+def measured(evidence: Evidence, metric: str, **asked: Any) -> list[Any]:
+    found: Any = METRICS[metric]
+    return [one.value for one in found.measure(evidence, Query(**asked))]
+
+
+def test_figures_are_those_of_the_evidence(audit: Evidence, gate: Evidence) -> None:
+    rms = [w["triangle"]["latent"]["candidate_baseline"] for w in audit.record["widths"]]
+    assert measured(audit, "relative_rms", **LATENT) == rms
+    assert measured(audit, "relative_rms_in_roundoffs", **LATENT) == [256 * value for value in rms]
+    assert measured(audit, "distinct_rows") == [40, 40]
+    assert measured(audit, "relative_rms", **LATENT, widths=(20,)) == rms[1:]
+    assert measured(audit, "relative_rms", tensor="latent", pair="nothing") == [None, None]
+    assert measured(gate, "set_rate_upper")[-1] == gate.record["pooled"]["observed"]["upper"]
+    assert len(measured(gate, "set_rate_upper", widths=(9,))) == 1
+
+
+def test_counts_tell_both_denominators(swapped: Evidence) -> None:
+    found: Any = METRICS["swaps"]
+    (one,) = found.measure(swapped, Query(set_class="near_tie"))
+    assert one.note == "of 40 (row, rank) pairs, which are 20 rows and 0 independent ones"
+    assert 0 < one.value <= 40
+    assert measured(swapped, "other_ids")[0] >= one.value
+
+
+def planted(evidence: Evidence, change: Callable[[dict[str, Any]], None]) -> Evidence:
+    """Evidence whose certificates are changed."""
+    records = evidence.tables["swaps"].to_pylist()
+    for record in records:
+        change(record)
+    table = type(evidence.tables["swaps"]).from_pylist(records, evidence.tables["swaps"].schema)
+    return replace(evidence, tables={**evidence.tables, "swaps": table})
+
+
+def test_a_certificate_outside_the_rule_is_seen(swapped: Evidence) -> None:
+    rows = swapped.tables["swaps"].num_rows
+    assert rows > 0
+    wide = planted(swapped, lambda r: r.update(gap_ulp=7))
+    assert measured(wide, "largest_gap_ulp") == [7]
+    assert measured(planted(swapped, lambda r: r.update(gap_ulp=None)), "largest_gap_ulp") == [None]
+    several = planted(swapped, lambda r: r.update(dropped=[1, 2], added=[3, 4]))
+    assert measured(several, "swaps_of_several") == [rows]
+    elsewhere = planted(swapped, lambda r: r.update(slots_added=[3]))
+    assert measured(elsewhere, "swaps_outside_the_last_slot") == [rows]
+
+
+def test_left_out_certificates_leave_a_figure_open(gate: Evidence) -> None:
+    record = json.loads(json.dumps(gate.record))
+    record["pooled"]["certificates_left_out"] = 3
+    one = answer([replace(gate, record=record)], kind="gate", metric="largest_gap_ulp",
+                 relation="<=", number=2)  # fmt: skip
+    assert (one.answer, one.code) == (Answer.UNSUPPORTED, "not_enough")
+    assert "3 differing rows have no certificate" in one.reason
+
+
+def test_slots_of_no_swap_support_nothing(audit: Evidence) -> None:
+    one = answer([audit], metric="swaps_outside_the_last_slot", relation="==", number=0)
+    assert (one.answer, one.code) == (Answer.UNSUPPORTED, "not_enough")
+
+
+UNIT = {"metric": "relative_rms", "relation": "<", "number": Decimal("0.003"), **LATENT}
+
+
+@pytest.mark.parametrize(
+    ("scope", "reason"),
+    [
+        ({"geometry": "k3"}, "geometry k3"),
+        ({"candidate": "recorded"}, "candidate recorded"),
+        ({"baseline": "route"}, "baseline route"),
+        ({"options": {"transport": "pull"}}, "candidate with transport=pull"),
+        ({"device": "cuda"}, "device cuda"),
+        ({"ranks": 16}, "16 ranks"),
+    ],
+)
+def test_evidence_out_of_scope_answers_nothing(
+    audit: Evidence, scope: dict[str, Any], reason: str
+) -> None:
+    one = answer([audit], **UNIT, scope=scope)
+    assert (one.answer, one.code) == (Answer.UNSUPPORTED, "not_run")
+    assert one.reason == f"no audit in scope ({reason})"
+    assert not one.figures
+    assert reason in one.needed
+
+
+def test_evidence_of_another_kind_answers_nothing(gate: Evidence) -> None:
+    assert answer([gate], **UNIT).reason == "no audit in scope (any evidence)"
+    assert answer([], **UNIT, scope={"ranks": 8}).reason == "no audit in scope (8 ranks)"
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"scope": {"widths": [9, 12, 16, 20]}}, "A: width 12, 16 was not run"),
+        ({"scope": {"widths": [12]}}, "A: width 12 was not run"),
+        ({"needs": {"banks": 6}}, "A: 2 of 6 banks"),
+        ({"needs": {"rows": 120}}, "A: 40 of 120 rows"),
+    ],
+)
+def test_too_little_evidence_supports_nothing_and_still_refutes(
+    audit: Evidence, changes: dict[str, Any], reason: str
+) -> None:
+    one = answer([audit], **UNIT, **changes)
+    assert (one.answer, one.code, one.reason) == (Answer.UNSUPPORTED, "not_enough", reason)
+    wrong = answer([audit], **{**UNIT, "number": Decimal("0.001")}, **changes)
+    ran = changes.get("scope", {}).get("widths", [9])[0] == 9
+    assert (wrong.answer is Answer.REFUTED) is ran
+
+
+def test_a_width_that_was_not_run_for_a_bank_is_told(audit: Evidence) -> None:
+    record = json.loads(json.dumps(audit.record))
+    record["coverage"][0].update(ran=False, reason="it raised")
+    one = answer([replace(audit, record=record)], **UNIT)
+    assert (one.answer, one.code) == (Answer.UNSUPPORTED, "not_enough")
+    assert "at width 9 was not run: it raised" in one.reason
+
+
+def test_all_evidence_in_scope_must_hold(audit: Evidence) -> None:
+    record = json.loads(json.dumps(audit.record))
+    record["widths"][1]["triangle"]["latent"]["candidate_baseline"] = 0.5
+    other = replace(audit, directory=Path("other"), record=record)
+    one = answer([audit, other], **UNIT)
+    assert one.answer is Answer.REFUTED
+    assert [f.evidence for f in one.figures if f.holds is False] == ["other"]
+
+
+@pytest.mark.parametrize(
+    ("number", "tolerance", "expected"),
+    [
+        (Decimal("2.63e-3"), None, Decimal("5e-6")),
+        (Decimal("2.60e-3"), None, Decimal("5e-6")),
+        (Decimal("2.6e-3"), None, Decimal("5e-5")),
+        (Decimal("1.00"), None, Decimal("0.005")),
+        (5, None, Decimal(0)),
+        (Decimal("2.63e-3"), {"relative": Decimal("0.01"), "meaning": "m"}, Decimal("2.63e-5")),
+        (Decimal("2.63e-3"), {"absolute": Decimal("1e-4"), "meaning": "m"}, Decimal("1e-4")),
+    ],
+)
+def test_a_tolerance_is_half_a_unit_of_the_last_digit_or_as_told(
+    number: Any, tolerance: Any, expected: Decimal
+) -> None:
+    one = claim(metric="relative_rms", relation="within", number=number, tolerance=tolerance)
+    assert tolerance_of(one)[0] == expected
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_within_holds_up_to_its_tolerance_and_not_a_step_beyond(audit: Evidence, sign: int) -> None:
+    record = json.loads(json.dumps(audit.record))
+    asked = {**UNIT, "relation": "within", "number": Decimal("2.50e-1")}
+    for value, expected in (
+        (0.25 + sign * 0.00499, Answer.SUPPORTED),
+        (0.25 + sign * 0.00501, Answer.REFUTED),
+    ):
+        for width in record["widths"]:
+            width["triangle"]["latent"]["candidate_baseline"] = value
+        tolerance = {"absolute": Decimal("0.005"), "meaning": "a test"}
+        one = answer([replace(audit, record=record)], **asked, tolerance=tolerance)
+        assert one.answer is expected
+
+
+@pytest.mark.parametrize(
+    ("events", "units", "expected"),
+    [(1, 120, "SUPPORTED"), (0, 120, "UNSUPPORTED"), (40, 120, "REFUTED"), (0, 10**6, "REFUTED")],
+)
+def test_a_count_on_other_rows_is_reproduced_refuted_or_open(
+    audit: Evidence, events: int, units: int, expected: str
+) -> None:
+    record = json.loads(json.dumps(audit.record))
+    for width in record["widths"]:
+        width.update(differing_units=events, units=units)
+    one = answer([replace(audit, record=record)], metric="differing_rows", relation="count",
+                 number=1, of_rows=120)  # fmt: skip
+    assert one.answer == expected
+    assert one.code == ("other_rows" if expected == "UNSUPPORTED" else "")
+
+
+def test_a_path_that_accepts_21_rows_refutes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FrontPath, "check", lambda self, launch: None)
+    one = answer([], kind="live", metric="width_check", path="route", relation="is",
+                 number="refused", scope={"widths": [21]})  # fmt: skip
+    assert one.answer is Answer.REFUTED
+
+
+def test_a_second_block_that_changes_one_bit_refutes(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = gather.gather
+
+    def faulty(shards: Any, out: Any, row_blocks: int = 1) -> None:
+        plain(shards, out, row_blocks)
+        if row_blocks == 2:
+            out.view(np.uint8)[-1, -1] ^= 1
+
+    monkeypatch.setattr(gather, "gather", faulty)
+    one = answer([], kind="live", metric="row_blocks_changed_bits", relation="==", number=0,
+                 scope={"ranks": 2, "geometry": "mini", "widths": [8]})  # fmt: skip
+    assert one.answer is Answer.REFUTED
+    assert [figure.value for figure in one.figures] == [2]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("name = [", "claims="),
+        ("name = 'x'", "claim=nothing, but should be present"),
+        ("name = 'x'\nclaim = []", "claim=[], but should be"),
+        ("name = 'x'\nclaims = 3", "claim=nothing, but should be present"),
+        ("[[claim]]\nid = 'a'", "name=nothing, but should be present"),
+        ("+metrik = 'x'", "claim.0.metrik=x, but should be a known key: id, text, source"),
+        ("-id", "claim.0.id=nothing, but should be present"),
+        ("-text", "claim.0.text=nothing, but should be present"),
+        ("-metric", "claim.0=a table, but should be claim c with metric: kind audit needs it"),
+        ("-number", "claim.0=a table, but should be claim c with"),
+        ("metric = 'relative'", "c.metric=relative, but should be one of relative_rms, "),
+        ("-tensor", "c.tensor=nothing, but should be given for relative_rms"),
+        ("+path = 'route'", "c.path=route, but should be left out for relative_rms"),
+        ("kind = 'gate'", "c.kind=gate, but should be audit, which relative_rms is a figure of"),
+        ("kind = 'any'", "c.kind=any, but should be audit, which"),
+        ("kind = 'none'", "claim.0=a table, but should be claim c with needed: kind none needs it"),
+        ("number = 'closer'", "claim.0=a table, but should be claim c with"),
+        ("number = nan", "claim.0.number=NaN, but should be a finite number or a word"),
+        ("relation = 'is'", "claim.0=a table, but should be claim c with"),
+        ("relation = 'count'", "claim.0=a table, but should be claim c with"),
+        ("relation = '~'", "claim.0.relation=~, but should be '<='"),
+        ("+set_class = 'swap'", "claim.0.set_class=swap, but should be one of identical"),
+        (
+            "+tolerance = { relative = 0.1, meaning = 'm' }",
+            "claim.0=a table, but should be claim c without",
+        ),
+        ("+tolerance = { relative = -0.1, meaning = 'm' }", "claim.0.tolerance.relative=-0.1, but"),
+        ("+tolerance = { relative = true, meaning = 'm' }", "claim.0.tolerance.relative=True, but"),
+        ("+tolerance = { relative = 0.1 }", "claim.0.tolerance.meaning=nothing, but should be"),
+        (
+            "+tolerance = { meaning = 'm' }",
+            "claim.0.tolerance=a table, but should be either relative or absolute",
+        ),
+        ("+scope = { width = [9] }", "claim.0.scope.width=[9], but should be a known key: geom"),
+        ("+needs = { banks = 0 }", "claim.0.needs.banks=0, but should be"),
+        ("twice", "file=a table, but should be each id once, and c is there twice"),
+    ],
+)
+def test_a_bad_file_is_one_clear_error(tmp_path: Path, text: str, message: str) -> None:
+    good = {
+        "id": "'c'", "text": "'t'", "source": "'s'", "kind": "'audit'", "metric": "'relative_rms'",
+        "tensor": "'latent'", "pair": "'candidate_baseline'", "relation": "'<'", "number": "1e-3",
+    }  # fmt: skip
+    if text.startswith("-"):
+        del good[text[1:]]
+    elif "[[" not in text and not text.startswith("name") and text != "twice":
+        key, _, value = text.removeprefix("+").partition(" = ")
+        good[key] = value
+    block = "[[claim]]\n" + "".join(f"{key} = {value}\n" for key, value in good.items())
+    whole = text if text.startswith(("name", "[[")) else f"name = 'x'\n{block}"
+    file = tmp_path / "claims.toml"
+    file.write_text(whole + (block if text == "twice" else ""))
+    with pytest.raises(InputError) as error:
+        load_claims(file)
+    assert str(error.value).startswith(message), str(error.value)
+    assert str(error.value).isprintable()
+
+
+def test_an_unknown_name_lists_the_shipped_files() -> None:
+    with pytest.raises(InputError, match="claims=route, but should be a TOML file or one of route"):
+        load_claims("route")
+
+
+def test_the_shipped_file_answers_without_evidence() -> None:
+    result = check_claims(load_claims("route-9-20"), [])
+    by_id = {one.id: one for one in result.answers}
+    supported = {one.id for one in result.answers if one.answer is Answer.SUPPORTED}
+    assert supported == {"rows-1-to-20", "rows-21", "row-blocks-at-8", "row-blocks-elsewhere"}
+    assert {one.code for one in result.answers} == {"", "not_run", "not_measured"}
+    assert by_id["pull-transport"].code == "not_run"
+    assert all(one.needed and one.reason for one in result.answers if not one.figures)
+    assert result.exit_status == 3
+
+
+def test_an_audit_answers_its_claims_in_its_record() -> None:
+    claims = load_claims("route-9-20")
+    result = neartie.run_audit(BANKS[0], rows=[9], ranks=2, claims=claims)
+    record = json.loads(result.to_json())["claims"]
+    found = {one["id"]: one for one in record["claims"]}
+    assert record["evidence"] == ["this audit"]
+    assert found["closer"]["answer"] == "SUPPORTED"
+    assert found["one-unit-roundoff"]["answer"] == "REFUTED"
+    assert found["latent-apart"]["reason"] == "no audit in scope (geometry k3)"
+    assert sum(record["counts"].values()) == len(claims.claim)
+    assert result.verdict.exit_status == 3
+    assert result.exit_status == 1
+    text = claims_text(record)
+    assert "REFUTED                one-unit-roundoff" in text
+    assert "<- against" in text
+
+
+@pytest.mark.parametrize(
+    ("numbers", "status"), [([1], 0), ([1, 0], 1), ([1, None], 3), ([0, None], 1)]
+)
+def test_the_exit_status_is_that_of_the_worst_claim(
+    audit: Evidence, numbers: list[int | None], status: int
+) -> None:
+    claims = [
+        claim(id=f"c{n}", kind="none", reason="r", needed="n")
+        if number is None
+        else claim(id=f"c{n}", metric="max_weight_ulp", relation="<=", number=number)
+        for n, number in enumerate(numbers)
+    ]
+    assert check_claims(ClaimsFile(name="x", claim=tuple(claims)), [audit]).exit_status == status
+
+
+def test_the_list_of_metrics_names_each_with_its_parameters() -> None:
+    lines = metrics_text().splitlines()
+    assert [line.split()[0] for line in lines] == list(METRICS)
+    assert any("relative_rms " in line and "(takes tensor, pair)" in line for line in lines)
