@@ -8,9 +8,16 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
-from ..certificates import severity
 from ..gate.result import GateResult
-from .figures import Table, certificate_text, class_line, set_table, weight_table
+from .figures import (
+    Table,
+    certificate_text,
+    class_line,
+    not_run,
+    set_table,
+    weight_table,
+    worst_certificates,
+)
 from .markdown import template
 from .terminal import print_reasons, rich_table
 
@@ -87,7 +94,7 @@ def sample_text(record: Mapping[str, Any]) -> str | None:
 def render_gate(result: GateResult) -> str:
     """Return GitHub Markdown made from the record."""
     record = result.record
-    worst = sorted(result.swaps.to_pylist(), key=severity, reverse=True)[:_CERTIFICATES_SHOWN]
+    worst = worst_certificates(result.swaps, _CERTIFICATES_SHOWN)
     return template("gate.md.j2").render(
         record=record,
         class_line=class_line(record),
@@ -96,11 +103,7 @@ def render_gate(result: GateResult) -> str:
         sample_text=sample_text(record),
         certificates=[{"text": certificate_text(c), "snippet": c["snippet"]} for c in worst],
         swaps=f"{result.swaps.num_rows:,}",
-        not_run=[
-            f"{item['bank']} at width {item['width']} ({item['reason']})"
-            for item in record["coverage"]
-            if not item["ran"]
-        ],
+        not_run=not_run(record),
     )
 
 
@@ -121,8 +124,7 @@ def print_gate(result: GateResult, console: Console) -> None:
     sample = sample_text(record)
     if sample:
         console.print(f"sample {escape(sample)}")
-    worst = sorted(result.swaps.to_pylist(), key=severity, reverse=True)[:3]
-    for certificate in worst:
+    for certificate in worst_certificates(result.swaps, 3):
         console.print(f"  {escape(certificate_text(certificate))}")
         console.print(f"    [dim]{escape(certificate['snippet'])}[/]")
     print_reasons(record, console)
