@@ -195,6 +195,11 @@ def certificate_text(certificate: Mapping[str, Any]) -> str:
     )
 
 
+def differences(record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the reasons but for the limitations, which a report lists apart."""
+    return [r for r in record["verdict"]["reasons"] if r["code"] != "limitation"]
+
+
 def schedule_line(record: Mapping[str, Any]) -> str | None:
     """Return how the latent errors compare with the declared schedules; None without a latent."""
     fit = record["schedule"]

@@ -13,12 +13,14 @@ from .figures import (
     Table,
     certificate_text,
     class_line,
+    differences,
     not_run,
     set_table,
     weight_table,
     worst_certificates,
 )
-from .markdown import template
+from .markdown import certificate_lines, render_cut
+from .mechanism import mechanism
 from .terminal import print_reasons, rich_table
 
 _CERTIFICATES_SHOWN = 5
@@ -95,16 +97,19 @@ def render_gate(result: GateResult) -> str:
     """Return GitHub Markdown made from the record."""
     record = result.record
     worst = worst_certificates(result.swaps, _CERTIFICATES_SHOWN)
-    return template("gate.md.j2").render(
-        record=record,
-        class_line=class_line(record),
-        tables=[t(record) for t in (set_table, near_tie_table, weight_table, reference_table)],
-        swap_text=swap_text(record),
-        sample_text=sample_text(record),
-        certificates=[{"text": certificate_text(c), "snippet": c["snippet"]} for c in worst],
-        swaps=f"{result.swaps.num_rows:,}",
-        not_run=not_run(record),
-    )
+    context = {
+        "record": record,
+        "class_line": class_line(record),
+        "mechanism": mechanism(record),
+        "tables": [t(record) for t in (set_table, near_tie_table, weight_table, reference_table)],
+        "swap_text": swap_text(record),
+        "sample_text": sample_text(record),
+        "certificates": certificate_lines(worst),
+        "swaps": f"{result.swaps.num_rows:,}",
+        "reasons": differences(record),
+        "not_run": not_run(record),
+    }
+    return render_cut("gate.md.j2", context)
 
 
 def print_gate(result: GateResult, console: Console) -> None:

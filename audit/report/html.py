@@ -17,6 +17,7 @@ from dataclasses import fields
 from importlib.resources import files
 from typing import Any, Final
 
+import altair as alt
 import jinja2
 import vl_convert
 from markupsafe import Markup
@@ -31,7 +32,6 @@ from .page import Figure, Page, audit_page, gate_page
 MAX_CERTIFICATES: Final = 2000
 """Certificates in the page; more would make it slow, and swaps.parquet holds all."""
 
-_VEGA_LITE: Final = "6.1"
 _NUMBER: Final = re.compile(r"[-+]?[\d,.]+(e[-+]\d+)?%?( \+- \S+| \([\d,]+\))?|-")
 # One drawing for both themes: the page's style sheet gives the variables their values.
 _CSS: Final = charts.Theme(*(f"var(--{field.name})" for field in fields(charts.Theme)))
@@ -54,13 +54,13 @@ def _render(page: Page) -> str:
     return _template().render(
         page=page,
         record=page.record,
-        style=Markup(style),  # noqa: S704 - files of this package
-        script=Markup(script),  # noqa: S704
+        style=Markup(style),
+        script=Markup(script),
         policy=f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; "
         "base-uri 'none'; form-action 'none'",
         figures=[(figure, svg) for figure, svg in drawn if svg],
         tables=[(table, _numeric(table.rows)) for table in page.tables if table.rows],
-        data=Markup(_script_json(_columns(certificates))),  # noqa: S704 - escaped there
+        data=Markup(_script_json(_columns(certificates))),
         shown=len(certificates),
         total=page.swaps.num_rows,
     )
@@ -117,15 +117,17 @@ def _svg(figure: Figure, record: Mapping[str, Any]) -> Markup | None:
     chart = figure.draw(record, _CSS)
     if chart is None:
         return None
-    svg = vl_convert.vegalite_to_svg(chart.to_dict(), vl_version=_VEGA_LITE)
+    version = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
+    svg = vl_convert.vegalite_to_svg(chart.to_dict(), vl_version=version)
     label = Markup.escape(f"{figure.title}. {figure.caption}")
     head = f'<svg role="img" aria-label="{label}" '
-    return Markup(svg.replace("<svg ", head, 1))  # noqa: S704 - Vega escapes texts
+    return Markup(svg.replace("<svg ", head, 1))
 
 
 def _numeric(rows: Sequence[Sequence[str]]) -> list[bool]:
-    """Which columns hold figures alone, and are set to the right."""
-    return [all(_NUMBER.fullmatch(cell) for cell in column) for column in zip(*rows, strict=True)]
+    """Which columns hold figures alone, and are set to the right; the first names the row."""
+    _, *others = zip(*rows, strict=True)
+    return [False, *(all(_NUMBER.fullmatch(cell) for cell in column) for column in others)]
 
 
 def _columns(certificates: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
