@@ -45,7 +45,7 @@ def triangle(title: str, sides: Mapping[str, float], theme: Theme) -> Any:
     # Name, its two corners, length, colour, and where its label stands beside the middle.
     lines = (
         ("baseline - FP64", "FP64", "baseline", "baseline_reference", theme.baseline, (0, 14)),
-        ("candidate - FP64", "FP64", "candidate", "candidate_reference", theme.candidate, (-30, 0)),
+        ("candidate - FP64", "FP64", "candidate", "candidate_reference", theme.candidate, (-30, -8)),
         ("apart", "baseline", "candidate", "candidate_baseline", theme.apart, (34, 0)),
     )
     layers = []

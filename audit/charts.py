@@ -103,7 +103,7 @@ def margin_density(record: Record, theme: Theme = LIGHT) -> Chart | None:
         y=alt.Y("density:Q", title="rows per ULP", axis=alt.Axis(tickCount=5)),
     )  # fmt: skip
     bars = base.mark_bar().encode(
-        color=two_colours("outside the window", theme.grid, "within the window", theme.apart)
+        color=two_colours("outside the window", theme.muted, "within the window", theme.apart)
     )
     text = base.mark_text(dy=-6, color=theme.ink, font=FONT).encode(text="label:N")
     layers = (bars, text) if len(rows) <= _LABELLED_BARS else (bars,)
