@@ -43,9 +43,10 @@ def triangle(title: str, sides: Mapping[str, float], theme: Theme) -> Any:
     places = corners(sides)
     axes = _axes(places)
     # Name, its two corners, length, colour, and where its label stands beside the middle.
+    left = (-30, -8)
     lines = (
         ("baseline - FP64", "FP64", "baseline", "baseline_reference", theme.baseline, (0, 14)),
-        ("candidate - FP64", "FP64", "candidate", "candidate_reference", theme.candidate, (-30, -8)),
+        ("candidate - FP64", "FP64", "candidate", "candidate_reference", theme.candidate, left),
         ("apart", "baseline", "candidate", "candidate_baseline", theme.apart, (34, 0)),
     )
     layers = []
