@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
+
 from ..certificates import severity
-from ..record import AuditRecord
 from ..value_table import TENSORS
 
 # Classes that are told apart in the table of sets; the rest are one column.
@@ -148,10 +149,18 @@ def bank_table(record: Mapping[str, Any]) -> Table:
     return Table("Banks", columns, rows)
 
 
-def worst_certificates(result: AuditRecord, count: int) -> list[dict[str, Any]]:
+def worst_certificates(swaps: pa.Table, count: int) -> list[dict[str, Any]]:
     """Return the gravest certificates: worse class first, wider gap first."""
-    records = result.swaps.to_pylist()
-    return sorted(records, key=severity, reverse=True)[:count]
+    return sorted(swaps.to_pylist(), key=severity, reverse=True)[:count]
+
+
+def not_run(record: Mapping[str, Any]) -> list[str]:
+    """Return what was asked for and was not run, each with its reason."""
+    return [
+        f"{item['bank']} at width {item['width']} ({item['reason']})"
+        for item in record["coverage"]
+        if not item["ran"]
+    ]
 
 
 def certificate_text(certificate: Mapping[str, Any]) -> str:
@@ -184,6 +193,11 @@ def certificate_text(certificate: Mapping[str, Any]) -> str:
         f"{'undefined' if gap is None else f'{gap:,} ULP in FP32'}"
         f"{'' if fp64 is None else f', {fp64:.2f} ULP in FP64'}{flags}"
     )
+
+
+def differences(record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the reasons but for the limitations, which a report lists apart."""
+    return [r for r in record["verdict"]["reasons"] if r["code"] != "limitation"]
 
 
 def schedule_line(record: Mapping[str, Any]) -> str | None:

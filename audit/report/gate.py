@@ -8,10 +8,19 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
-from ..certificates import severity
 from ..gate.record import GateRecord
-from .figures import Table, certificate_text, class_line, set_table, weight_table
-from .markdown import template
+from .figures import (
+    Table,
+    certificate_text,
+    class_line,
+    differences,
+    not_run,
+    set_table,
+    weight_table,
+    worst_certificates,
+)
+from .markdown import certificate_lines, render_cut
+from .mechanism import mechanism
 from .near_ties import near_tie_table, sample_text
 from .terminal import print_reasons, print_tables
 
@@ -41,21 +50,20 @@ def swap_text(record: Mapping[str, Any]) -> str:
 def render_gate(result: GateRecord) -> str:
     """Return GitHub Markdown made from the record."""
     record = result.record
-    worst = sorted(result.swaps.to_pylist(), key=severity, reverse=True)[:_CERTIFICATES_SHOWN]
-    return template("gate.md.j2").render(
-        record=record,
-        class_line=class_line(record),
-        tables=[t(record) for t in (set_table, near_tie_table, weight_table, reference_table)],
-        swap_text=swap_text(record),
-        sample_text=sample_text(record["sample"]),
-        certificates=[{"text": certificate_text(c), "snippet": c["snippet"]} for c in worst],
-        swaps=f"{result.swaps.num_rows:,}",
-        not_run=[
-            f"{item['bank']} at width {item['width']} ({item['reason']})"
-            for item in record["coverage"]
-            if not item["ran"]
-        ],
-    )
+    worst = worst_certificates(result.swaps, _CERTIFICATES_SHOWN)
+    context = {
+        "record": record,
+        "class_line": class_line(record),
+        "mechanism": mechanism(record),
+        "tables": [t(record) for t in (set_table, near_tie_table, weight_table, reference_table)],
+        "swap_text": swap_text(record),
+        "sample_text": sample_text(record["sample"]),
+        "certificates": certificate_lines(worst),
+        "swaps": f"{result.swaps.num_rows:,}",
+        "reasons": differences(record),
+        "not_run": not_run(record),
+    }
+    return render_cut("gate.md.j2", context)
 
 
 def print_gate(result: GateRecord, console: Console) -> None:
@@ -72,8 +80,7 @@ def print_gate(result: GateRecord, console: Console) -> None:
     sample = sample_text(record["sample"])
     if sample:
         console.print(f"sample {escape(sample)}")
-    worst = sorted(result.swaps.to_pylist(), key=severity, reverse=True)[:3]
-    for certificate in worst:
+    for certificate in worst_certificates(result.swaps, 3):
         console.print(f"  {escape(certificate_text(certificate))}")
         console.print(f"    [dim]{escape(certificate['snippet'])}[/]")
     print_reasons(record, console)

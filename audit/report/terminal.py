@@ -81,7 +81,7 @@ def _certificates(result: AuditRecord, console: Console) -> None:
     if not total:
         return
     console.print(f"\n[bold]Worst certificates[/] ({_CERTIFICATES_SHOWN} at most of {total:,})")
-    for certificate in worst_certificates(result, _CERTIFICATES_SHOWN):
+    for certificate in worst_certificates(result.swaps, _CERTIFICATES_SHOWN):
         console.print(f"  {escape(certificate_text(certificate))}")
         console.print(f"    [dim]{escape(certificate['snippet'])}[/]")
 
