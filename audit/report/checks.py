@@ -133,15 +133,16 @@ def _set_rate(record: Mapping[str, Any], width: int) -> Check:
     if found is None or not found["rows"]:
         return Check(width, ALL_BANKS, "set_rate", State.NOT_RUN, "no row was run at this width")
     reasons = [r for r in _about(record, width) if r["code"] == "set_rate"]
-    check = _check(width, ALL_BANKS, "set_rate", reasons)
-    if reasons or not found["certified"]:
-        return check
+    if reasons:
+        return _check(width, ALL_BANKS, "set_rate", reasons)
     text = (
         f"at most {found['set_rate_upper']:.2e} at {found['confidence']:.0%}, limit "
         f"{record['policy']['set_rate']:.0e}: {found['differing_units']:,} of "
         f"{found['units']:,} units differ"
     )
-    return Check(width, ALL_BANKS, "set_rate", State.PASS, text)
+    # What is not certified passes in no wording of the reasons.
+    state = State.PASS if found["certified"] else State.INCONCLUSIVE
+    return Check(width, ALL_BANKS, "set_rate", state, text)
 
 
 def _schedule(record: Mapping[str, Any]) -> Check:
@@ -153,8 +154,11 @@ def _schedule(record: Mapping[str, Any]) -> Check:
         r for r in record["verdict"]["reasons"]
         if r["code"] in _POOLED and not r["text"].startswith(r["code"])
     ]  # fmt: skip
-    check = _check(None, ALL_BANKS, "schedule", reasons)
-    return check if reasons else Check(None, ALL_BANKS, "schedule", State.PASS, line)
+    if reasons:
+        return _check(None, ALL_BANKS, "schedule", reasons)
+    # Without a prediction nothing was tried: equal latents need no schedule.
+    fits = {True: State.PASS, False: State.FAIL, None: State.NOT_RUN}
+    return Check(None, ALL_BANKS, "schedule", fits[record["schedule"]["fits"]], line)
 
 
 def _verdict(record: Mapping[str, Any]) -> Check:

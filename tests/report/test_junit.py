@@ -124,6 +124,16 @@ def test_a_certified_rate_passes_and_says_its_bound(record: AuditRecord) -> None
     assert "at most 4.70e-05 at 95%" in (case.findtext("system-out") or "")
 
 
+def test_no_wording_lets_a_doubt_pass(record: AuditRecord) -> None:
+    """Rate and schedule have their own figures: a reason that is lost changes no outcome."""
+    content = json.loads(record.to_json())
+    content["verdict"]["reasons"] = []
+    content["schedule"]["fits"] = False
+    found = cases(render_junit(dataclasses.replace(record, record=content)))
+    assert outcome(found["neartie.width 9.all banks", "set_rate"]) == "error"
+    assert outcome(found["neartie.all widths.all banks", "schedule"]) == "failure"
+
+
 def test_a_width_is_not_taken_for_another_that_it_begins(record: AuditRecord) -> None:
     """`at width 9` must not match `at width 90`."""
     content = json.loads(record.to_json())

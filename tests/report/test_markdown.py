@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import re
+from html import escape
 
 from markdown_it import MarkdownIt
 
@@ -92,6 +93,14 @@ def test_hostile_names_start_no_markup(hostile: AuditRecord) -> None:
     assert "<h1>" not in shown
     # The escapes are what keeps it so: the bare name is markup.
     assert "<img" in html(hostile.record["banks"][-1]["name"].replace("\ud800", ""))
+
+
+def test_a_cell_shows_its_text_and_nothing_else() -> None:
+    # The closing bracket after each is the template's own: no text may open a tag for it.
+    for text in ("<b", "<!--", "*b*", "_b_", "`b`", "[a](b)", "~~b~~", "&lt;", "a\\*b", "$x$"):
+        shown = html(f"x {cell(text)} >")
+        assert shown == f"<p>x {escape(text)} &gt;</p>\n"
+    assert html(f"| a |\n|---|\n| {cell('x|y')} |").count("<td>") == 1
 
 
 def test_a_code_span_holds_any_backticks() -> None:
