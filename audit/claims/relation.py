@@ -72,8 +72,8 @@ def _count(claim: Claim, events: int, trials: int) -> tuple[bool | None, str]:
     if not trials:
         return None, "no independent row"
     table = [[claim.number, claim.of_rows - claim.number], [events, trials - events]]
-    _, fisher = fisher_exact(table)
-    p_value = float(fisher)
+    test: Any = fisher_exact(table)
+    p_value = float(test.pvalue)
     if p_value < ALPHA:
         return False, f"the shares differ: Fisher's exact p = {p_value:.1e}"
     return None, f"not told apart, nor reproduced: Fisher's exact p = {p_value:.2g}"
