@@ -84,7 +84,10 @@ class WidthSummary:
 
 @dataclass(frozen=True)
 class Observed:
-    """All that a verdict may look at."""
+    """All that a verdict may look at.
+
+    ``unanswered``: questions of the policy that stored counts cannot answer; an audit has none.
+    """
 
     widths: Sequence[WidthSummary]
     findings: Sequence[BatchFinding]
@@ -92,3 +95,4 @@ class Observed:
     schedule: ScheduleFit | None
     limitations: Sequence[str] = ()
     not_compared: Sequence[NotCompared] = ()
+    unanswered: Sequence[str] = ()

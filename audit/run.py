@@ -13,15 +13,16 @@ from ..kernels.contract import Path, check_width
 from ..kernels.registry import check_path, make_path
 from .bank_run import BankOutcome, BankRun, Pairing
 from .certificates import swaps_table
+from .counts import Histograms
 from .environment import environment
 from .histograms import histograms_table
-from .observed import Coverage, Observed, WidthSummary
+from .observed import Coverage
 from .policy import Policy
-from .record import RECORD_VERSION, verdict_record
+from .record import RECORD_VERSION
+from .record_figures import bank_figures, judge_tables
 from .result import AuditResult
-from .summary import closeness, pooled_tally, summarise, triangle
+from .summary import facts_of
 from .value_table import values_table
-from .verdict import Verdict, judge
 
 MAX_BANK_ROWS = 10**9
 """An audit of more rows would run for days; it is likelier a slip of the keyboard."""
@@ -81,18 +82,25 @@ def run_audit(
         outcomes = _run_banks(opened, pairing, progress)
     else:
         outcomes = [_not_run(bank, pairing, device) for bank in opened]
-    observed = summarise(outcomes, pairing.widths, pairing.policy, _limitations(opened, pairing))
-    verdict = judge(observed, pairing.policy)
-    record = _record(opened, pairing, outcomes, observed, verdict, device, command)
+    facts = facts_of(outcomes, _limitations(opened, pairing))
+    values = values_table([record for outcome in outcomes for record in outcome.values.records()])
+    counts = histograms_table(outcomes)
+    histograms = Histograms(counts)
+    verdict, figures = judge_tables(histograms, values, facts, pairing.policy)
+    record = {
+        "record_version": RECORD_VERSION,
+        "command": command,
+        **figures,
+        **_conditions(pairing, device),
+        **asdict(facts),
+        "banks": [
+            _bank_record(bank, outcome) | bank_figures(histograms, bank.name, pairing.widths)
+            for bank, outcome in zip(opened, outcomes, strict=True)
+        ],
+        "environment": environment(),
+    }
     certificates = [c for outcome in outcomes for c in outcome.certificates]
-    values = [record for outcome in outcomes for record in outcome.values.records()]
-    return AuditResult(
-        record,
-        swaps_table(certificates),
-        values_table(values),
-        histograms_table(outcomes),
-        verdict,
-    )
+    return AuditResult(record, swaps_table(certificates), values, counts, verdict)
 
 
 def _open(banks: str | Bank | Sequence[str | Bank], ranks: int) -> list[Bank]:
@@ -170,34 +178,13 @@ def _limitations(banks: Sequence[Bank], pairing: Pairing) -> list[str]:
     return texts
 
 
-def _record(
-    banks: Sequence[Bank],
-    pairing: Pairing,
-    outcomes: Sequence[BankOutcome],
-    observed: Observed,
-    verdict: Verdict,
-    device: str,
-    command: str,
-) -> dict[str, Any]:
+def _conditions(pairing: Pairing, device: str) -> dict[str, Any]:
     return {
-        "record_version": RECORD_VERSION,
-        "command": command,
-        **verdict_record(verdict),
         "baseline": _path_record(pairing.baseline),
         "candidate": _path_record(pairing.candidate),
         "ranks": pairing.ranks,
         "device": device,
         "policy": pairing.policy.model_dump(mode="json"),
-        "widths": [_width_record(outcomes, summary) for summary in observed.widths],
-        "schedule": asdict(observed.schedule) if observed.schedule else None,
-        "findings": [asdict(finding) for finding in observed.findings],
-        "coverage": [asdict(item) for item in observed.coverage],
-        "limitations": list(observed.limitations),
-        "not_compared": [asdict(item) for item in observed.not_compared],
-        "banks": [
-            _bank_record(bank, outcome) for bank, outcome in zip(banks, outcomes, strict=True)
-        ],
-        "environment": environment(),
     }
 
 
@@ -205,47 +192,17 @@ def _path_record(path: Path) -> dict[str, Any]:
     return {"name": path.name, "declared": asdict(path.declared), "outputs": list(path.outputs)}
 
 
-def _width_record(outcomes: Sequence[BankOutcome], summary: WidthSummary) -> dict[str, Any]:
-    tally = pooled_tally(outcomes, summary.width)
-    bins, worst = tally.weight_ulp, tally.worst_weight
-    return {
-        **asdict(summary),
-        "invalid": summary.counts["invalid"],
-        "triangle": triangle(outcomes, summary.width),
-        "closer_to_reference": _closeness(outcomes, summary.width),
-        "weight_ulp_histogram": {str(steps): bins[steps] for steps in sorted(bins)},
-        "worst_weight": asdict(worst) if worst else None,
-        "input_flags": dict(tally.input_flags),
-    }
-
-
-def _closeness(outcomes: Sequence[BankOutcome], width: int) -> dict[str, Any]:
-    found = {t: closeness(outcomes, width, t) for t in ("latent", "logits", "weights")}
-    return {tensor: asdict(value) for tensor, value in found.items() if value is not None}
-
-
 def _bank_record(bank: Bank, outcome: BankOutcome) -> dict[str, Any]:
     return {
         "name": bank.name,
+        "spec": bank.spec,
         "digest": bank.digest,
         "rows": bank.rows,
         "stage": bank.stage,
         "geometry": asdict(bank.geometry),
         "independence_unit": bank.independence_unit,
         "margin_density": bank.provenance.get("margin_density"),
-        "boundary": {str(k): v for k, v in outcome.boundary.items()},
         "tightest_boundary": outcome.tightest,
         "fp32_reference_control": outcome.control,
         "replayed_rows": outcome.replayed_rows,
-        "per_width": {
-            str(width): {
-                "rows": tally.rows,
-                "unique_rows": tally.unique_rows,
-                "units": tally.units,
-                "differing_units": tally.events,
-                "counts": {name: count for name, count in tally.counts.items() if count},
-                "max_weight_ulp": tally.worst_weight.value if tally.worst_weight else None,
-            }
-            for width, tally in outcome.tallies.items()
-        },
     }

@@ -85,6 +85,7 @@ def judge(observed: Observed, policy: Policy) -> Verdict:
         for rule in (
             _coverage,
             _not_compared,
+            _unanswered,
             _contracts,
             _findings,
             _sets,
@@ -99,7 +100,9 @@ def judge(observed: Observed, policy: Policy) -> Verdict:
     failing = {r.code for r in reasons if r.state is State.FAIL}
     provisional, tag = _numerics_class(observed, failing)
     certified = bool(observed.widths) and all(w.certified for w in observed.widths)
-    ran = all(c.ran for c in observed.coverage) and not observed.not_compared
+    ran = all(c.ran for c in observed.coverage) and not (
+        observed.not_compared or observed.unanswered
+    )
     covered = certified and ran
     final = provisional
     if provisional is not NumericsClass.BEHAVIOURAL and not covered:
@@ -150,6 +153,11 @@ def _not_compared(observed: Observed, policy: Policy) -> Iterator[Reason]:
     for missing in observed.not_compared:
         text = f"{missing.tensor} was not compared: {missing.path} shows none"
         yield Reason(State.INCONCLUSIVE, "not_compared", text)
+
+
+def _unanswered(observed: Observed, policy: Policy) -> Iterator[Reason]:
+    for text in observed.unanswered:
+        yield Reason(State.INCONCLUSIVE, "not_kept", text)
 
 
 def _latent_differs(observed: Observed) -> bool:

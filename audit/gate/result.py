@@ -20,6 +20,7 @@ class GateResult:
     Attributes:
         record: the content of ``gate.json``, plain JSON values, the same bits for the same plan.
         swaps: certificates, one row per differing row (``swaps.parquet``).
+        histograms: counts per bank and width (``histograms.parquet``).
         verdict: state, reasons and class.
         reused_shards: shards taken over from an earlier run; not part of the record.
         seconds: time of this run; not part of the record.
@@ -27,6 +28,7 @@ class GateResult:
 
     record: Mapping[str, Any]
     swaps: pa.Table
+    histograms: pa.Table
     verdict: Verdict
     reused_shards: int = 0
     seconds: float = 0.0
@@ -47,15 +49,11 @@ class GateResult:
         return render_gate(self)
 
     def write(self, directory: str | Path) -> Path:
-        """Write ``gate.json``, ``swaps.parquet`` and ``report.md`` in one step.
+        """Write the evidence directory in one step and return its path.
 
         Raises:
             InputError: the directory exists and is not empty.
         """
-        from ..evidence.write import write_files
+        from ..evidence.write import write_gate_evidence
 
-        return write_files(
-            directory,
-            texts={"gate.json": self.to_json() + "\n", "report.md": self.to_markdown()},
-            tables={"swaps.parquet": self.swaps},
-        )
+        return write_gate_evidence(self, directory)

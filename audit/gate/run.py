@@ -12,11 +12,13 @@ from ...banks.bank import Bank
 from ...banks.errors import InputError
 from ..bank_run import BankOutcome
 from ..certificates import swaps_table
+from ..counts import Histograms
 from ..metrics.margins import check_sample
-from ..observed import BatchFinding, Coverage, Observed
+from ..observed import BatchFinding, Coverage
 from ..policy import Policy
-from ..summary import summarise
-from ..verdict import Verdict, judge
+from ..summary import facts_of, summarise
+from ..verdict import judge
+from .histograms import gate_histograms
 from .plan import (
     DEFAULT_ROWS,
     DEFAULT_SOURCE,
@@ -94,11 +96,15 @@ def run_gate(
             directory = plan_directory(Path(place), plan)
             reused = run_shards(plan, directory, workers, progress)
             merged = _merge(plan, directory)
-    observed, verdict = _judged(plan, banks, merged, limits, device)
+    outcomes = _outcomes(plan, banks, merged, device)
+    histograms = gate_histograms(outcomes, merged)
+    facts = facts_of(outcomes, _limitations(plan, banks, merged))
+    observed = summarise(Histograms(histograms), None, facts, limits)
+    verdict = judge(observed, limits)
     record = gate_record(plan, banks, merged, observed, verdict, limits, sample, device)
     certificates = [c for result in merged.values() for c in result.certificates]
     seconds = time.perf_counter() - began
-    return GateResult(record, swaps_table(certificates), verdict, reused, seconds)
+    return GateResult(record, swaps_table(certificates), histograms, verdict, reused, seconds)
 
 
 def _directory(work: str | Path | None) -> Any:
@@ -134,13 +140,12 @@ def _merge(plan: GatePlan, directory: Path) -> dict[tuple[int, int], ShardResult
     return merged
 
 
-def _judged(
+def _outcomes(
     plan: GatePlan,
     banks: Sequence[Bank],
     merged: dict[tuple[int, int], ShardResult],
-    policy: Policy,
     device: str,
-) -> tuple[Observed, Verdict]:
+) -> list[BankOutcome]:
     outcomes = []
     for number, bank in enumerate(banks):
         outcome = BankOutcome(bank.name, full_chain=False)
@@ -163,9 +168,7 @@ def _judged(
                     BatchFinding("oracle_echo", "both", bank.name, width, result.echo, text)
                 )
         outcomes.append(outcome)
-    texts = _limitations(plan, banks, merged)
-    observed = summarise(outcomes, plan.widths, policy, texts)
-    return observed, judge(observed, policy)
+    return outcomes
 
 
 def _limitations(
