@@ -14,6 +14,7 @@ from rich.console import Console
 from ..banks.errors import InputError
 from .cli_bank import bank_app
 from .cli_certify import certify
+from .cli_evidence import report, verify
 from .cli_gate import gate
 from .progress import Interrupted
 
@@ -28,6 +29,8 @@ app = typer.Typer(
 app.add_typer(bank_app, name="bank")
 app.command()(gate)
 app.command()(certify)
+app.command()(verify)
+app.command()(report)
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 
@@ -93,7 +96,7 @@ def audit(
     as_json: Json = False,
 ) -> None:
     """Run two paths side by side over banks, widths and ranks, and judge the differences."""
-    from .evidence.write import check_target
+    from .evidence.write import check_target, keeping
     from .policy import load_policy
     from .progress import progress_bar
     from .report.terminal import print_report
@@ -114,14 +117,15 @@ def audit(
             progress=advance,
             command=shlex.join(["neartie", *sys.argv[1:]]),
         )
-    if out is not None:
-        result.write(out)
-    if as_json:
-        print(result.to_json())
-    else:
-        print_report(result, _console())
+    with keeping(out):
         if out is not None:
-            print(f"evidence in {out}")
+            result.write(out)
+        if as_json:
+            print(result.to_json())
+        else:
+            print_report(result, _console())
+            if out is not None:
+                print(f"evidence in {out}")
     raise typer.Exit(result.exit_status)
 
 

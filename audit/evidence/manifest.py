@@ -20,6 +20,9 @@ MANIFEST_VERSION: Final = 1
 BESIDE_MANIFEST: Final[frozenset[str]] = frozenset({MANIFEST_FILE})
 """Files that the manifest does not list: itself, and whatever is made of it afterwards."""
 
+TEMPORARY_SUFFIX: Final = ".partial"
+"""Ends the name of a directory that is being written, or that a killed writer left."""
+
 Kind = Literal["audit", "gate"]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,10 +15,11 @@ import pyarrow.parquet as pq
 
 from ...banks.errors import InputError
 from ..gate.result import GateResult
+from ..progress import Interrupted
 from ..record import AuditRecord
 from ..report.gate import render_gate
 from ..report.markdown import render_markdown
-from .manifest import MANIFEST_FILE, Kind, file_digest, make_manifest
+from .manifest import MANIFEST_FILE, TEMPORARY_SUFFIX, Kind, file_digest, make_manifest
 
 RENDERED: Final[tuple[tuple[str, Callable[[AuditRecord], str]], ...]] = (
     ("report.md", render_markdown),
@@ -28,9 +30,6 @@ RENDERED_GATE: Final[tuple[tuple[str, Callable[[GateResult], str]], ...]] = (
     ("report.md", render_gate),
 )
 """The same for a gate."""
-
-TEMPORARY_SUFFIX: Final = ".partial"
-"""Ends the name of a directory that is being written, or that a killed writer left."""
 
 
 def write_evidence(result: AuditRecord, directory: str | Path) -> Path:
@@ -76,9 +75,27 @@ def write_gate_evidence(result: GateResult, directory: str | Path) -> Path:
     )
 
 
-def is_written(directory: Path) -> bool:
-    """Return whether a directory that was new or empty holds evidence now: whole, as it must be."""
-    return (directory / MANIFEST_FILE).is_file()
+def report_text(result: AuditRecord | GateResult) -> str:
+    """Return the text of ``report.md``."""
+    return render_gate(result) if isinstance(result, GateResult) else render_markdown(result)
+
+
+@contextmanager
+def keeping(out: Path | None) -> Iterator[None]:
+    """Tell an interrupt what it left: evidence that is there by now is whole.
+
+    Args:
+        out: where it is written, new or empty before; None where none is.
+
+    Raises:
+        Interrupted: an interrupt came after the rename.
+    """
+    try:
+        yield
+    except KeyboardInterrupt:
+        if out is None or not (out / MANIFEST_FILE).is_file():
+            raise
+        raise Interrupted(f"evidence in {out} is whole") from None
 
 
 def _write(

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .audit.certify import certify_forms
+    from .audit.evidence.load import load_evidence
+    from .audit.evidence.verify import verify_evidence
     from .audit.explain import explain_rows
     from .audit.gate.run import run_gate
     from .audit.plan import plan_rows
@@ -23,6 +25,7 @@ _HOMES = {
     "Policy": "audit.policy",
     "certify_forms": "audit.certify",
     "explain_rows": "audit.explain",
+    "load_evidence": "audit.evidence.load",
     "load_policy": "audit.policy",
     "make_path": "kernels.registry",
     "open_bank": "banks.open",
@@ -31,6 +34,7 @@ _HOMES = {
     "replay_row": "audit.replay",
     "run_audit": "audit.run",
     "run_gate": "audit.gate.run",
+    "verify_evidence": "audit.evidence.verify",
 }
 
 __all__ = [
@@ -38,6 +42,7 @@ __all__ = [
     "__version__",
     "certify_forms",
     "explain_rows",
+    "load_evidence",
     "load_policy",
     "make_path",
     "open_bank",
@@ -46,6 +51,7 @@ __all__ = [
     "replay_row",
     "run_audit",
     "run_gate",
+    "verify_evidence",
 ]
 
 
