@@ -45,6 +45,7 @@ def bank_figures(histograms: Histograms, bank: str, widths: Sequence[int]) -> di
                 "differing_units": counts.differing_units,
                 "counts": {name: count for name, count in counts.counts.items() if count},
                 "max_weight_ulp": counts.max_weight_ulp,
+                "bits_equal": dict(counts.bits_equal),
             }
             for width, counts in found.items()
             if counts is not None

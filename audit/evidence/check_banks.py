@@ -61,7 +61,7 @@ def _bank(
         text = f"{entry['spec']} has sha256 {bank.digest}{whose}, recorded is {entry['digest']}"
         yield Problem(code, where, text)
         return
-    found = {
+    found: dict[str, Any] = {
         "name": bank.name,
         "stage": bank.stage,
         "geometry": asdict(bank.geometry),

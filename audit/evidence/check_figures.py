@@ -175,6 +175,7 @@ def check_counts(evidence: Evidence) -> Iterator[Problem]:
     yield from _coverage(evidence, histograms)
     if evidence.kind == "audit":
         yield from _values(evidence)
+        yield from _row_errors(evidence, histograms)
 
 
 def _place(histograms: Histograms, bank: str, width: int | None) -> Iterator[str]:
@@ -187,11 +188,15 @@ def _place(histograms: Histograms, bank: str, width: int | None) -> Iterator[str
         yield "the rows that bound the rate are not the rows compared"
     differing = sum(n for kind, n in classes.items() if kind not in _SAME_SET)
     equal = histograms.named(bank, width, "bits_equal")
+    if not set(equal.values()) <= {0, 1}:
+        yield "bits are equal or not, and no number of times"
     if equal["ids"] and (differing or classes[SetClass.REORDERED]):
         yield "ids are bit-equal, and rows differ"
     bins = histograms.steps(bank, width, "weight_ulp")
     for item in histograms.lines(bank, width, "worst_weight"):
         steps = item["steps"]
+        if item["count"] != 1:
+            yield f"{item['count']:,} rows are the first with the largest distance"
         if steps is None or not bins[steps if steps <= EXACT_BINS else 1 << steps.bit_length() - 1]:
             yield f"no weight is in the bin of the largest distance, {steps} FP32 ULP"
 
@@ -261,3 +266,21 @@ def _values(evidence: Evidence) -> Iterator[Problem]:
         if min(squares) < 0.0 or row["relative_rms"] != relative_rms(*squares):
             where = f"values.parquet: row {number}"
             yield Problem(Code.COUNTS, where, "its relative RMS is not that of its squares")
+
+
+def _row_errors(evidence: Evidence, histograms: Histograms) -> Iterator[Problem]:
+    """Rows told by the smaller error are the rows of the triangle."""
+    sides: dict[tuple[str, int, str], list[int]] = {}
+    for row in evidence.tables["values"].to_pylist():
+        if row["rank"] is None and row["pair"] != "candidate_baseline":
+            sides.setdefault((row["bank"], row["width"], row["tensor"]), []).append(row["rows"])
+    rows = {place: max(found) for place, found in sides.items() if len(found) == 2}
+    told: Counter[tuple[str, int, str]] = Counter()
+    for bank, width in histograms.places():
+        for key, count in histograms.named(bank, width, "row_error").items():
+            told[bank, width or 0, key.partition("/")[0]] += count
+    for place in dict.fromkeys((*rows, *told)):
+        if told[place] != rows.get(place, 0):
+            bank, width, tensor = place
+            text = f"{tensor} has {told[place]:,} rows by the smaller error, and others in values"
+            yield Problem(Code.COUNTS, f"{bank} at width {width}", text)

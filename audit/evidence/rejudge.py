@@ -20,7 +20,8 @@ from ..record import AuditRecord
 from ..record_figures import bank_figures, judge_tables
 from ..summary import Facts
 from .load import Evidence
-from .reclassify import Stored, under
+from .other_limits import under
+from .reclassify import Stored
 
 
 @dataclass(frozen=True)

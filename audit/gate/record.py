@@ -73,7 +73,7 @@ def gate_record(
         "banks": [
             {
                 "name": bank.name,
-                "spec": bank.spec,
+                "spec": plan.banks[number],
                 "digest": bank.digest,
                 "rows": plan.rows[number],
                 "stage": bank.stage,
