@@ -29,6 +29,7 @@ from .launching import (
     told,
 )
 from .metrics.swaps import boundary_counts
+from .metrics.weights import step_bins
 from .observed import BatchFinding, Coverage, NotCompared, ScheduleFit
 from .policy import Policy
 from .rank_parts import aligned, distinct_ranks, rank_parts
@@ -65,6 +66,8 @@ class BankOutcome:
     findings: list[BatchFinding] = field(default_factory=list)
     coverage: list[Coverage] = field(default_factory=list)
     boundary: Counter[str] = field(default_factory=Counter)
+    boundary_ulp: Counter[int] = field(default_factory=Counter)
+    reference_gaps: dict[int, dict[str, Counter[int]]] = field(default_factory=dict)
     tightest: dict[str, Any] | None = None
     bits_equal: dict[int, dict[str, bool]] = field(default_factory=dict)
     control: dict[str, float | None] = field(default_factory=dict)
@@ -127,6 +130,7 @@ class BankRun:
             self.value_judge.forget_chunk()
             self._last = None
         self.outcome.findings = self.detector.findings()
+        self.outcome.reference_gaps = self.detector.reference_gaps
         self.outcome.schedule = self.value_judge.result()
         self.outcome.not_compared = self.value_judge.not_compared
         return self.outcome
@@ -137,6 +141,7 @@ class BankRun:
         outcome = self.outcome
         outcome.tallies.pop(width, None)
         outcome.bits_equal.pop(width, None)
+        self.detector.reference_gaps.pop(width, None)
         outcome.values.forget(width)
         outcome.certificates = [c for c in outcome.certificates if c["width"] != width]
         self.log.forget_width(width)
@@ -307,6 +312,7 @@ class BankRun:
         """Count the reference's own near ties, whether or not the paths differ on them."""
         gaps = judged.selection.boundary_ulp
         self.outcome.boundary.update(boundary_counts(gaps))
+        self.outcome.boundary_ulp.update(step_bins(gaps[gaps >= 0]))
 
     def _unit_keys(self, block: RowBlock) -> UnitKeys:
         rows = np.arange(block.rows, dtype=np.int64) + block.start

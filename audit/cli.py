@@ -16,6 +16,7 @@ from ..banks.errors import InputError
 from .cli_bank import bank_app
 from .cli_certify import certify
 from .cli_claims import claims_app
+from .cli_evidence import report, verify
 from .cli_gate import gate as gate_command
 from .cli_policy import policy_app
 from .progress import Interrupted
@@ -33,6 +34,8 @@ app.add_typer(claims_app, name="claims")
 app.add_typer(policy_app, name="policy")
 app.command("gate")(gate_command)
 app.command()(certify)
+app.command()(verify)
+app.command()(report)
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 
@@ -112,7 +115,7 @@ def audit(
     """Run two paths side by side over banks, widths and ranks, and judge the differences."""
     from .claims.load import load_claims
     from .claims.text import claims_text
-    from .evidence.write import check_target
+    from .evidence.write import check_target, keeping
     from .policy import load_policy
     from .progress import progress_bar
     from .report.terminal import print_report
@@ -137,16 +140,17 @@ def audit(
             progress=advance,
             command=shlex.join(["neartie", *sys.argv[1:]]),
         )
-    if out is not None:
-        result.write(out)
-    if as_json:
-        print(result.to_json())
-    else:
-        print_report(result, _console())
-        if "claims" in result.record:
-            print(f"\n{claims_text(result.record['claims'])}\n")
+    with keeping(out):
         if out is not None:
-            print(f"evidence in {out}")
+            result.write(out)
+        if as_json:
+            print(result.to_json())
+        else:
+            print_report(result, _console())
+            if "claims" in result.record:
+                print(f"\n{claims_text(result.record['claims'])}\n")
+            if out is not None:
+                print(f"evidence in {out}")
     raise typer.Exit(result.exit_status)
 
 

@@ -38,7 +38,7 @@ def gate(
     ] = False,
 ) -> None:
     """Run two selects over millions of rows; every difference is classified with a certificate."""
-    from .evidence.write import check_target
+    from .evidence.write import check_target, keeping
     from .gate.plan import DEFAULT_SOURCE
     from .gate.run import run_gate
     from .policy import load_policy
@@ -65,18 +65,19 @@ def gate(
     except KeyboardInterrupt:
         kept = f"finished shards are in {work}" if work else "nothing was kept (see --work)"
         raise Interrupted(kept) from None
-    if out is not None:
-        result.write(out)
-    if as_json:
-        print(result.to_json())
-    else:
-        console = Console(width=None if sys.stdout.isatty() else 200)
-        print_gate(result, console)
-        total = result.record["pooled"]["observed"]["units"]
-        reused = f", {result.reused_shards:,} shards reused" if result.reused_shards else ""
-        print(f"{total:,} rows in {result.seconds:.1f} s{reused}", file=sys.stderr)
+    with keeping(out):
         if out is not None:
-            print(f"evidence in {out}")
+            result.write(out)
+        if as_json:
+            print(result.to_json())
+        else:
+            console = Console(width=None if sys.stdout.isatty() else 200)
+            print_gate(result, console)
+            total = result.record["pooled"]["observed"]["units"]
+            reused = f", {result.reused_shards:,} shards reused" if result.reused_shards else ""
+            print(f"{total:,} rows in {result.seconds:.1f} s{reused}", file=sys.stderr)
+            if out is not None:
+                print(f"evidence in {out}")
     raise typer.Exit(result.exit_status)
 
 

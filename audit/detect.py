@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -17,11 +18,13 @@ from .launching import POISONS, same_bits, tensors
 from .metrics import findings as find
 from .metrics.findings import bits
 from .metrics.flags import RowFlag
-from .metrics.swaps import SET_CODE, SetClass, classify_sets
+from .metrics.swaps import SET_CODE, SetClass, SetDifferences, classify_sets
+from .metrics.weights import step_bins
 from .observed import BatchFinding
 from .policy import Policy
 
 Bools = npt.NDArray[np.bool_]
+_TIES = (SetClass.EXACT_TIE, SetClass.GROUP_TIE, SetClass.TIE_GROUP)
 FAR = (SET_CODE[SetClass.FAR_SWAP], SET_CODE[SetClass.MULTI_SWAP])
 
 
@@ -30,6 +33,8 @@ class Detector:
 
     def __init__(self, bank: Bank, paths: dict[str, Path], policy: Policy, log: FindingLog) -> None:
         self.bank, self.paths, self.policy, self.log = bank, paths, policy, log
+        self.reference_gaps: dict[int, dict[str, Counter[int]]] = {}
+        """Rows by the gap of their set to the reference's, by width and path; -1: no gap."""
         self._first_width: dict[str, tuple[int, Routed]] = {}
         experts = bank.geometry.experts
         self._chosen = {role: np.zeros(experts, np.int64) for role in self.paths}
@@ -72,7 +77,7 @@ class Detector:
         valid = comparison.sets.set_class != SET_CODE[SetClass.INVALID]
         wrong = {}
         for role, out in ((BASELINE, a), (CANDIDATE, b)):
-            wrong[role] = self._wrong(judged, comparison, role, out.ids[rank]) & valid
+            wrong[role] = self._wrong(judged, width, comparison, role, out.ids[rank]) & valid
             self._stale(judged, role, width, rank, wrong[role], out)
             self._tail(role, width, wrong[role], judged.block.start)
             self._count_experts(role, out.ids[rank][valid])
@@ -153,6 +158,7 @@ class Detector:
     def _wrong(
         self,
         judged: JudgedBlock,
+        width: int,
         comparison: RowComparison,
         role: str,
         ids: npt.NDArray[np.int32],
@@ -174,7 +180,18 @@ class Detector:
                 groups=self.bank.geometry.groups,
             )
             wrong[other] |= np.isin(sets.set_class, FAR)
+            self._count_gaps(width, role, sets)
         return np.asarray(wrong)
+
+    def _count_gaps(self, width: int, role: str, sets: SetDifferences) -> None:
+        """Count what another window would judge otherwise; ties of any kind are at gap 0."""
+        kind = sets.set_class[sets.rows]
+        gap = np.where(sets.n_swapped == 1, sets.gap_ulp, -1)
+        gap[np.isin(kind, [SET_CODE[k] for k in _TIES])] = 0
+        counts = self.reference_gaps.setdefault(width, {}).setdefault(role, Counter())
+        counts.update(step_bins(gap[gap >= 0]))
+        if (gap < 0).any():
+            counts[-1] += int(np.count_nonzero(gap < 0))
 
     def _stale(
         self, judged: JudgedBlock, role: str, width: int, rank: int, wrong: Bools, out: Routed

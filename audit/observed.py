@@ -96,6 +96,7 @@ class Observed:
 
     ``doubts`` say why rows that bound a rate may not stand for those that were recorded.
     ``conditions`` is None for a gate: it runs one select, and no ranks of a front.
+    ``unanswered``: questions of the policy that stored counts cannot answer; an audit has none.
     """
 
     widths: Sequence[WidthSummary]
@@ -106,3 +107,4 @@ class Observed:
     not_compared: Sequence[NotCompared] = ()
     doubts: Sequence[str] = ()
     conditions: Conditions | None = None
+    unanswered: Sequence[str] = ()

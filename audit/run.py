@@ -17,17 +17,18 @@ from .bank_run import BankOutcome, BankRun, Pairing
 from .certificates import swaps_table
 from .claims.check import check_claims
 from .claims.model import ClaimsFile
+from .counts import Histograms
 from .environment import environment
 from .evidence.load import Evidence
-from .gate.auto import AutoGate, auto_gate
-from .histograms import histograms_table
-from .observed import Conditions, Coverage, WidthSummary
+from .gate.auto import TURNED_OFF, AutoGate, auto_gate
+from .histograms import histogram_lines, lines_table
+from .observed import Conditions, Coverage
 from .policy import Policy, effective_policy
-from .record import RECORD_VERSION, verdict_record
+from .record import RECORD_VERSION
+from .record_figures import bank_figures, judge_tables
 from .result import AuditResult
-from .summary import closeness, pooled_tally, summarise, triangle
+from .summary import facts_of
 from .value_table import values_table
-from .verdict import judge
 
 MAX_BANK_ROWS = 10**9
 """An audit of more rows would run for days; it is likelier a slip of the keyboard."""
@@ -96,42 +97,36 @@ def run_audit(
         outcomes = _run_banks(opened, pairing, progress)
     else:
         outcomes = [_not_run(bank, pairing, device) for bank in opened]
-    more = AutoGate(reason="it was turned off")
+    more = AutoGate(reason=TURNED_OFF)
     if gate:
         more = auto_gate(opened, outcomes, pairing, workers=workers, progress=progress)
     everything = [*outcomes, *more.outcomes]
-    texts = [*_limitations(opened, pairing), *more.limitations]
-    observed = summarise(
-        everything, pairing.widths, pairing.policy, texts, more.doubts, Conditions(ranks, device)
+    facts = facts_of(
+        everything, [*_limitations(opened, pairing), *more.limitations], Conditions(ranks, device)
     )
-    verdict = judge(observed, pairing.policy)
+    values = values_table([record for outcome in outcomes for record in outcome.values.records()])
+    counts = lines_table([*histogram_lines(everything), *more.lines])
+    swaps = swaps_table([c for outcome in everything for c in outcome.certificates])
+    histograms = Histograms(counts)
+    verdict, figures = judge_tables(histograms, values, facts, pairing.policy, more.record)
     record = {
         "record_version": RECORD_VERSION,
         "command": command,
-        **verdict_record(verdict),
+        **figures,
         **_conditions(pairing, device),
-        "widths": [_width_record(everything, summary) for summary in observed.widths],
-        "schedule": asdict(observed.schedule) if observed.schedule else None,
-        "findings": [asdict(finding) for finding in observed.findings],
-        "coverage": [asdict(item) for item in observed.coverage],
-        "limitations": list(observed.limitations),
-        "not_compared": [asdict(item) for item in observed.not_compared],
-        "banks": [_bank_record(*pair) for pair in zip(opened, outcomes, strict=True)],
-        "gate": more.record,
+        **facts.as_record(),
+        "banks": [
+            _bank_record(bank, outcome) | bank_figures(histograms, bank.name, pairing.widths)
+            for bank, outcome in zip(opened, outcomes, strict=True)
+        ],
         "no_gate": more.reason,
         "environment": environment(),
     }
-    certificates = [c for outcome in everything for c in outcome.certificates]
-    values = [record for outcome in outcomes for record in outcome.values.records()]
-    tables = {
-        "swaps": swaps_table(certificates),
-        "values": values_table(values),
-        "histograms": histograms_table(everything),
-    }
     if claims is not None:
+        tables = {"swaps": swaps, "values": values, "histograms": counts}
         mine = Evidence(Path("this audit"), "audit", record, tables, {})
         record["claims"] = check_claims(claims, [mine]).as_dict()
-    return AuditResult(record, verdict=verdict, **tables)
+    return AuditResult(record, swaps, values, counts, verdict)
 
 
 def _open(banks: str | Bank | Sequence[str | Bank], ranks: int) -> list[Bank]:
@@ -223,47 +218,17 @@ def _path_record(path: FrontPath) -> dict[str, Any]:
     return {"name": path.name, "declared": asdict(path.declared), "outputs": list(path.outputs)}
 
 
-def _width_record(outcomes: Sequence[BankOutcome], summary: WidthSummary) -> dict[str, Any]:
-    tally = pooled_tally(outcomes, summary.width)
-    bins, worst = tally.weight_ulp, tally.worst_weight
-    return {
-        **asdict(summary),
-        "invalid": summary.counts["invalid"],
-        "triangle": triangle(outcomes, summary.width),
-        "closer_to_reference": _closeness(outcomes, summary.width),
-        "weight_ulp_histogram": {str(steps): bins[steps] for steps in sorted(bins)},
-        "worst_weight": asdict(worst) if worst else None,
-        "input_flags": dict(tally.input_flags),
-    }
-
-
-def _closeness(outcomes: Sequence[BankOutcome], width: int) -> dict[str, Any]:
-    found = {t: closeness(outcomes, width, t) for t in ("latent", "logits", "weights")}
-    return {tensor: asdict(value) for tensor, value in found.items() if value is not None}
-
-
 def _bank_record(bank: Bank, outcome: BankOutcome) -> dict[str, Any]:
     return {
         "name": bank.name,
+        "spec": bank.spec,
         "digest": bank.digest,
         "rows": bank.rows,
         "stage": bank.stage,
         "geometry": asdict(bank.geometry),
         "independence_unit": bank.independence_unit,
         "margin_density": bank.provenance.get("margin_density"),
-        "boundary": {str(k): v for k, v in outcome.boundary.items()},
         "tightest_boundary": outcome.tightest,
         "fp32_reference_control": outcome.control,
         "replayed_rows": outcome.replayed_rows,
-        "per_width": {
-            str(width): {
-                "rows": tally.rows,
-                "unique_rows": tally.unique_rows,
-                "units": tally.units,
-                "differing_units": tally.events,
-                "counts": {name: count for name, count in tally.counts.items() if count},
-                "max_weight_ulp": tally.worst_weight.value if tally.worst_weight else None,
-            }
-            for width, tally in outcome.tallies.items()
-        },
     }

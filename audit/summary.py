@@ -1,184 +1,153 @@
-"""Pool the outcomes of the banks into one summary per width."""
+"""Make what a verdict looks at, one summary per width, from the tables of an audit or a gate."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
+
+import pyarrow as pa
 
 from .bank_run import BankOutcome
 from .compare import BASELINE, CANDIDATE
-from .metrics.closeness import Closeness, closer
+from .counts import Counts, Histograms, pooled_counts, pooled_triangles
 from .metrics.rates import at_most_p_value, holm, upper_bound
 from .metrics.swaps import SET_CLASSES
-from .metrics.values import PairTally, rho
-from .observed import Conditions, Observed, ScheduleFit, WidthSummary
+from .observed import (
+    BatchFinding,
+    Conditions,
+    Coverage,
+    NotCompared,
+    Observed,
+    ScheduleFit,
+    WidthSummary,
+)
 from .policy import Policy
-from .tally import Tally
-from .value_table import PAIRS, TENSORS, Pair
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What an audit saw that no table counts; the record carries it under the same names."""
+
+    coverage: Sequence[Coverage]
+    findings: Sequence[BatchFinding]
+    schedule: ScheduleFit | None
+    limitations: Sequence[str]
+    not_compared: Sequence[NotCompared] = ()
+    conditions: Conditions | None = None
+    """Of an audit; its record has them as ``ranks`` and ``device``."""
+
+    @property
+    def widths(self) -> list[int]:
+        """Widths that were asked for, in order."""
+        return list(dict.fromkeys(item.width for item in self.coverage))
+
+    def as_record(self) -> dict[str, Any]:
+        """Return the sections that a record carries, JSON values."""
+        return {name: value for name, value in asdict(self).items() if name != "conditions"}
+
+
+def facts_of(
+    outcomes: Sequence[BankOutcome],
+    limitations: Sequence[str],
+    conditions: Conditions | None = None,
+) -> Facts:
+    """Return the facts of all banks."""
+    missing = {item for outcome in outcomes for item in outcome.not_compared}
+    return Facts(
+        [item for outcome in outcomes for item in outcome.coverage],
+        [finding for outcome in outcomes for finding in outcome.findings],
+        _schedule(outcomes),
+        list(limitations),
+        sorted(missing, key=lambda item: (item.tensor, item.path)),
+        conditions,
+    )
 
 
 def summarise(
-    outcomes: Sequence[BankOutcome],
-    widths: Sequence[int],
+    histograms: Histograms,
+    values: pa.Table | None,
+    facts: Facts,
     policy: Policy,
-    limitations: Sequence[str],
+    unanswered: Sequence[str] = (),
     doubts: Sequence[str] = (),
-    conditions: Conditions | None = None,
 ) -> Observed:
     """Return what the verdict looks at.
 
     A bound is certified by Holm's step-down over the widths: the least certain width must hold at
     alpha / widths (Holm, Scand. J. Statistics 6, 1979).
+
+    Args:
+        histograms: the counts.
+        values: rows of ``VALUES_SCHEMA``; None for a gate, which compares no values.
+        facts: what no table counts.
+        policy: limits to judge by.
+        unanswered: what the counts cannot say under this policy.
+        doubts: why rows that bound a rate may not stand for those that were recorded.
     """
-    tallies = {width: pooled_tally(outcomes, width) for width in widths}
-    counted, uncounted = _of_unit(outcomes, policy.independence_unit)
-    samples = {width: rate_tally(counted, width) for width in widths}
-    p_values = [at_most_p_value(t.events, t.units, policy.set_rate) for t in samples.values()]
-    certified = holm(p_values, 1 - policy.confidence) if p_values else []
-    summaries = [
-        _width_summary(width, tally, samples[width], bool(held), outcomes, policy)
-        for (width, tally), held in zip(tallies.items(), certified, strict=True)
-        if tally.rows
+    unit = policy.independence_unit
+    pooled = {width: pooled_counts(histograms, width, unit=unit) for width in facts.widths}
+    p_values = [
+        at_most_p_value(c.rate_differing, c.rate_units, policy.set_rate) for c in pooled.values()
     ]
-    coverage = [item for outcome in outcomes for item in outcome.coverage]
-    findings = [finding for outcome in outcomes for finding in outcome.findings]
-    missing = sorted(
-        {item for outcome in outcomes for item in outcome.not_compared},
-        key=lambda item: (item.tensor, item.path),
-    )
+    certified = holm(p_values, 1 - policy.confidence) if p_values else []
+    triangles = {} if values is None else pooled_triangles(values)
+    summaries = [
+        _width_summary(width, counts, held, triangles.get(width, {}), policy)
+        for (width, counts), held in zip(pooled.items(), certified, strict=True)
+        if counts.rows
+    ]
     return Observed(
         summaries,
-        findings,
-        coverage,
-        _schedule(outcomes),
-        (*limitations, *uncounted),
-        tuple(missing),
-        tuple(doubts),
-        conditions,
+        facts.findings,
+        facts.coverage,
+        facts.schedule,
+        (*facts.limitations, *_uncounted(histograms, unit)),
+        facts.not_compared,
+        doubts,
+        facts.conditions,
+        unanswered,
     )
 
 
-def _of_unit(
-    outcomes: Sequence[BankOutcome], unit: str | None
-) -> tuple[list[BankOutcome], list[str]]:
-    """The banks whose rows may bound a rate under a required unit, and a text on the others."""
-    counted = [o for o in outcomes if unit is None or o.independence_unit == unit]
-    others = [o for o in outcomes if o not in counted and o.tallies]
+def _uncounted(histograms: Histograms, unit: str | None) -> list[str]:
+    """What is said of banks whose rows bound no rate, because a policy asks for another unit."""
+    units = histograms.units()
+    others = [mine for mine in units.values() if unit is not None and mine != unit]
     if not others:
-        return counted, []
-    units = ", ".join(sorted({str(o.independence_unit) for o in others}))
-    text = (
-        f"{len(others)} of {len(outcomes)} banks bound no rate: the policy asks for the "
-        f"independence unit {unit}, theirs is {units}"
-    )
-    return counted, [text]
-
-
-def pooled_tally(outcomes: Sequence[BankOutcome], width: int) -> Tally:
-    """Return the counts of one width over all banks."""
-    total = Tally()
-    for outcome in outcomes:
-        if width in outcome.tallies:
-            total.merge(outcome.tallies[width])
-    return total
-
-
-def rate_tally(outcomes: Sequence[BankOutcome], width: int) -> Tally:
-    """Return the counts that bound the set rate of one width.
-
-    Rows that start at the select stage share the paths' logits: they can only show differences of
-    the select. Where the paths' own logits differ, or were not compared, only rows that ran all
-    stages are samples of what differs.
-    """
-    if logits_agree(outcomes, width):
-        return pooled_tally(outcomes, width)
-    return pooled_tally([o for o in outcomes if o.full_chain], width)
-
-
-def logits_agree(outcomes: Sequence[BankOutcome], width: int) -> bool:
-    """Return whether the paths' own logits have the same bits, on every row that ran all stages."""
-    full = [o for o in outcomes if o.full_chain and width in o.tallies]
-    return all(o.bits_equal.get(width, {}).get("logits", False) for o in full)
-
-
-def triangle(
-    outcomes: Sequence[BankOutcome], width: int, tensors: Sequence[str] = TENSORS
-) -> dict[str, dict[str, Any]]:
-    """Return the pooled error triangle of one width: per tensor three relative RMS and rho."""
-    result: dict[str, dict[str, Any]] = {}
-    for tensor in tensors:
-        pooled = {pair: _pooled_pair(outcomes, width, tensor, pair) for pair in PAIRS}
-        if not any(p is not None for p in pooled.values()):
-            continue
-        sides: dict[str, Any] = {}
-        for pair, tally in pooled.items():
-            sides[pair] = None if tally is None else tally.result().relative_rms
-        sides["rho"] = rho(
-            sides["baseline_reference"], sides["candidate_reference"], sides["candidate_baseline"]
-        )
-        result[tensor] = sides
-    return result
-
-
-def closeness(outcomes: Sequence[BankOutcome], width: int, tensor: str) -> Closeness | None:
-    """Return whether the candidate is closer to the reference than the baseline, per row."""
-    mine = _pooled_pair(outcomes, width, tensor, "candidate_reference")
-    other = _pooled_pair(outcomes, width, tensor, "baseline_reference")
-    if mine is None or other is None:
-        return None
-    a, b = mine.error_squares(), other.error_squares()
-    return closer(a, b) if len(a) == len(b) else None
-
-
-def _pooled_pair(
-    outcomes: Sequence[BankOutcome], width: int, tensor: str, pair: Pair
-) -> PairTally | None:
-    total = PairTally()
-    found = False
-    for outcome in outcomes:
-        ranked = outcome.values.pairs.get((width, tensor, pair))
-        if ranked is not None:
-            total.merge(ranked.pooled())
-            found = True
-    return total if found else None
+        return []
+    return [
+        f"{len(others)} of {len(units)} banks bound no rate: the policy asks for the independence "
+        f"unit {unit}, theirs is {', '.join(sorted(set(others)))}"
+    ]
 
 
 def _width_summary(
     width: int,
-    tally: Tally,
-    sample: Tally,
+    counts: Counts,
     certified: bool,
-    outcomes: Sequence[BankOutcome],
+    triangle: Mapping[str, Mapping[str, Any]],
     policy: Policy,
 ) -> WidthSummary:
-    differing, units = sample.events, sample.units
-    latent = triangle(outcomes, width, ("latent",)).get("latent", {})
+    differing, units = counts.rate_differing, counts.rate_units
     return WidthSummary(
         width=width,
-        rows=tally.rows,
-        unique_rows=tally.unique_rows,
+        rows=counts.rows,
+        unique_rows=counts.unique_rows,
         units=units,
         differing_units=differing,
-        counts={str(c): tally.counts[str(c)] for c in SET_CLASSES},
+        counts={str(c): counts.counts[str(c)] for c in SET_CLASSES},
         set_rate=differing / units if units else None,
         set_rate_upper=upper_bound(differing, units, policy.confidence),
         certified=certified,
         confidence=policy.confidence,
-        max_weight_ulp=tally.worst_weight.value if tally.worst_weight else None,
-        weight_classes=dict(tally.weight_classes),
-        flags={role: dict(tally.flags[role]) for role in (BASELINE, CANDIDATE)},
-        breaches={role: dict(tally.breaches[role]) for role in (BASELINE, CANDIDATE)},
-        bits_equal=_bits_equal(outcomes, width),
-        rho=latent.get("rho"),
+        max_weight_ulp=counts.max_weight_ulp,
+        weight_classes=dict(counts.weight_classes),
+        flags={role: dict(counts.flags[role]) for role in (BASELINE, CANDIDATE)},
+        breaches={role: dict(counts.breaches[role]) for role in (BASELINE, CANDIDATE)},
+        bits_equal=dict(counts.bits_equal),
+        rho=triangle.get("latent", {}).get("rho"),
     )
-
-
-def _bits_equal(outcomes: Sequence[BankOutcome], width: int) -> dict[str, bool]:
-    equal: dict[str, bool] = {}
-    for outcome in outcomes:
-        for name, same in outcome.bits_equal.get(width, {}).items():
-            equal[name] = equal.get(name, True) and same
-    return equal
 
 
 def _schedule(outcomes: Sequence[BankOutcome]) -> ScheduleFit | None:

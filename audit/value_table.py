@@ -28,6 +28,8 @@ VALUES_SCHEMA = pa.schema(
         pa.field("pair", pa.string(), nullable=False),
         pa.field("rows", pa.int64(), nullable=False),
         pa.field("elements", pa.int64(), nullable=False),
+        pa.field("error_square", pa.float64(), nullable=False),
+        pa.field("reference_square", pa.float64(), nullable=False),
         pa.field("relative_rms", pa.float64()),
         pa.field("worst_row", pa.int64()),
         pa.field("worst_row_relative_rms", pa.float64()),

@@ -86,6 +86,7 @@ def judge(observed: Observed, policy: Policy) -> Verdict:
         for rule in (
             _coverage,
             _not_compared,
+            _unanswered,
             _contracts,
             _findings,
             _sets,
@@ -177,6 +178,11 @@ def _not_compared(observed: Observed, policy: Policy) -> Iterator[Reason]:
     for missing in observed.not_compared:
         text = f"{missing.tensor} was not compared: {missing.path} shows none"
         yield Reason(State.INCONCLUSIVE, "not_compared", text)
+
+
+def _unanswered(observed: Observed, policy: Policy) -> Iterator[Reason]:
+    for text in observed.unanswered:
+        yield Reason(State.INCONCLUSIVE, "not_kept", text)
 
 
 def _latent_differs(observed: Observed) -> bool:

@@ -6,14 +6,14 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ...banks.errors import InputError
+from .manifest import MANIFEST_FILE, TEMPORARY_SUFFIX, Kind
 
-Kind = Literal["audit", "gate"]
 TABLES = ("swaps", "values", "histograms")
 
 
@@ -40,9 +40,12 @@ def load_evidence(directory: str | Path) -> Evidence:
     """Read an evidence directory; nothing is checked beyond what reading needs.
 
     Raises:
-        InputError: it is no evidence directory, or a file of it cannot be read.
+        InputError: it is no evidence directory or was never finished, or a file of it cannot be
+            read.
     """
     place = Path(directory)
+    if place.name.endswith(TEMPORARY_SUFFIX):
+        raise InputError("evidence", place, "a directory that was finished", "load_evidence")
     kinds: tuple[Kind, ...] = ("audit", "gate")
     kind = next((k for k in kinds if (place / f"{k}.json").is_file()), None)
     if kind is None:
@@ -57,7 +60,7 @@ def load_evidence(directory: str | Path) -> Evidence:
             except (pa.ArrowException, OSError) as error:
                 raise InputError("file", path, "a Parquet table", str(error)) from error
     record = _document(place / f"{kind}.json")
-    return Evidence(place, kind, record, tables, _document(place / "manifest.json"))
+    return Evidence(place, kind, record, tables, _document(place / MANIFEST_FILE))
 
 
 def _document(path: Path) -> Mapping[str, Any]:

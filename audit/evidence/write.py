@@ -2,47 +2,117 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ...banks.errors import InputError
+from ..gate.record import GateRecord
+from ..progress import Interrupted
 from ..record import AuditRecord
+from ..report.gate import render_gate
+from ..report.html import render_gate_html, render_html
+from ..report.junit import render_junit
 from ..report.markdown import render_markdown
+from ..report.sarif import render_sarif
+from .manifest import MANIFEST_FILE, TEMPORARY_SUFFIX, Kind, file_digest, make_manifest
+
+RENDERED: Final[tuple[tuple[str, Callable[[AuditRecord], str]], ...]] = (
+    ("report.md", render_markdown),
+    ("report.html", render_html),
+    ("junit.xml", render_junit),
+    ("results.sarif", render_sarif),
+)
+"""Files that are made from an audit's record and tables alone, and can be made again from them."""
+
+RENDERED_GATE: Final[tuple[tuple[str, Callable[[GateRecord], str]], ...]] = (
+    ("report.md", render_gate),
+    ("report.html", render_gate_html),
+)
+"""The same for a gate."""
 
 
 def write_evidence(result: AuditRecord, directory: str | Path) -> Path:
-    """Write the record, its tables and ``report.md``.
+    """Write the record, its tables, everything rendered from them, and the manifest.
 
-    The files are made under a temporary name beside the target, which then takes their place in
-    one rename: an interrupted write leaves no evidence.
+    The files are made under a temporary name beside the target and forced to disk, and then take
+    its place in one rename: a writer that is killed at any moment leaves whole evidence or none.
 
     Raises:
         InputError: the directory exists and is not empty, or cannot be made or written.
     """
-    return write_files(
+    return _write(
         directory,
-        texts={"audit.json": result.to_json() + "\n", "report.md": render_markdown(result)},
+        "audit",
+        result.record,
+        texts={
+            "audit.json": result.to_json() + "\n",
+            **{name: render(result) for name, render in RENDERED},
+        },
         tables={
-            "swaps.parquet": result.swaps,
-            "values.parquet": result.values,
-            "histograms.parquet": result.histograms,
+            "swaps": result.swaps,
+            "values": result.values,
+            "histograms": result.histograms,
         },
     )
 
 
-def write_files(
-    directory: str | Path, *, texts: Mapping[str, str], tables: Mapping[str, pa.Table]
-) -> Path:
-    """Write named texts and tables as one new directory, and return its path.
+def write_gate_evidence(result: GateRecord, directory: str | Path) -> Path:
+    """Write a gate's evidence, as ``write_evidence``.
 
     Raises:
-        InputError: the directory exists and is not empty, or cannot be made.
+        InputError: as ``write_evidence``.
     """
+    return _write(
+        directory,
+        "gate",
+        result.record,
+        texts={
+            "gate.json": result.to_json() + "\n",
+            **{name: render(result) for name, render in RENDERED_GATE},
+        },
+        tables={"swaps": result.swaps, "histograms": result.histograms},
+    )
+
+
+def report_text(result: AuditRecord | GateRecord) -> str:
+    """Return the text of ``report.md``."""
+    return render_gate(result) if isinstance(result, GateRecord) else render_markdown(result)
+
+
+@contextmanager
+def keeping(out: Path | None) -> Iterator[None]:
+    """Tell an interrupt what it left: evidence that is there by now is whole.
+
+    Args:
+        out: where it is written, new or empty before; None where none is.
+
+    Raises:
+        Interrupted: an interrupt came after the rename.
+    """
+    try:
+        yield
+    except KeyboardInterrupt:
+        if out is None or not (out / MANIFEST_FILE).is_file():
+            raise
+        raise Interrupted(f"evidence in {out} is whole") from None
+
+
+def _write(
+    directory: str | Path,
+    kind: Kind,
+    record: Mapping[str, Any],
+    *,
+    texts: Mapping[str, str],
+    tables: Mapping[str, pa.Table],
+) -> Path:
     target = Path(directory)
     check_target(target)
     try:
@@ -54,17 +124,31 @@ def write_files(
         for name, text in texts.items():
             (made / name).write_text(text, encoding="utf-8")
         for name, table in tables.items():
-            pq.write_table(table, made / name)
+            pq.write_table(table, made / f"{name}.parquet")
+        hashes = {path.name: file_digest(path) for path in sorted(made.iterdir())}
+        manifest = make_manifest(kind, record, hashes)
+        (made / MANIFEST_FILE).write_text(manifest.to_json(), encoding="utf-8")
         made.chmod(0o755)
-        if target.exists():
-            target.rmdir()
+        for path in (*made.iterdir(), made):
+            _to_disk(path)
+        # Takes the place of an empty directory too, in one step.
         made.rename(target)
+        _to_disk(target.parent)
     except BaseException as error:
         shutil.rmtree(made, ignore_errors=True)
         if isinstance(error, OSError):
             raise _unwritable(target, error) from error
         raise
     return target
+
+
+def _to_disk(path: Path) -> None:
+    """Wait until a file's content, or a directory's names, survive a loss of power."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def check_target(target: Path) -> None:
@@ -78,6 +162,8 @@ def check_target(target: Path) -> None:
             raise InputError("out", target, "a new or empty directory", "--out")
         if target.name in ("", "..") or target.is_symlink() or target.is_file():
             raise InputError("out", target, "a directory by its own name", "--out")
+        if target.name.endswith(TEMPORARY_SUFFIX):
+            raise InputError("out", target, f"a name without {TEMPORARY_SUFFIX}", "--out")
         parent = target.parent
         while not parent.exists():
             parent = parent.parent
@@ -88,7 +174,7 @@ def check_target(target: Path) -> None:
 
 
 def _beside(target: Path, parent: Path) -> Path:
-    return Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=parent))
+    return Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=TEMPORARY_SUFFIX, dir=parent))
 
 
 def _unwritable(target: Path, error: OSError) -> InputError:

@@ -8,21 +8,25 @@ from typing import Any, Final
 
 from ...banks.bank import Bank
 from ..bank_run import BankOutcome, Pairing
-from ..metrics.margins import check_sample, predict
+from ..counts import Histograms
+from ..histograms import Line, histograms_table, logits_agree
+from ..metrics.margins import predict
 from ..observed import Observed
 from ..policy import Policy
-from ..summary import logits_agree, summarise
+from ..summary import facts_of, summarise
 from ..verdict import State, judge
 from .auto_plan import RowsPlanned, gate_side, gate_source, rows_planned, width_groups
+from .histograms import source_lines
 from .outcomes import Merged, checked_text, gate_outcomes, left_out_text
 from .plan import GatePlan, make_plan
-from .record import figures, pooled
+from .record import pooled
 from .run import run_plan
 from .sides import parse_side
 from .workers import Progress
 
 PILOT_ROWS: Final = 4096
 """Rows whose margins and shifts predict a rate; they are not counted in the gate."""
+TURNED_OFF: Final = "it was turned off"
 _LOGITS: Final = "the paths' logits differ or were not compared"
 
 
@@ -32,17 +36,18 @@ class AutoGate:
 
     Attributes:
         outcomes: one per source; none where no gate was run.
-        record: the audit's ``gate`` object, JSON values; None where no gate was run.
+        lines: its counts beyond those of every bank, for ``histograms.parquet``.
+        record: the audit's ``gate`` object without the figures that follow from counts, JSON
+            values; None where no gate was run.
         reason: why no gate was run; None where one was.
         limitations: what a signature must disclose of the gate.
-        doubts: why the gate's rows may not stand for the audit's own.
     """
 
     outcomes: Sequence[BankOutcome] = ()
+    lines: Sequence[Line] = ()
     record: dict[str, Any] | None = None
     reason: str | None = None
     limitations: Sequence[str] = ()
-    doubts: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -83,7 +88,8 @@ def auto_gate(
     Raises:
         WorkerError: a worker process failed.
     """
-    observed = summarise(outcomes, pairing.widths, pairing.policy, ())
+    histograms = Histograms(histograms_table(outcomes))
+    observed = summarise(histograms, None, facts_of(outcomes, ()), pairing.policy)
     need = _need(banks, outcomes, pairing, observed)
     if isinstance(need, str):
         return AutoGate(reason=need)
@@ -93,13 +99,11 @@ def auto_gate(
     plan, sources = _plan(need, many.rows, seed, policy)
     merged, _ = run_plan(plan, workers, progress=progress)
     found = gate_outcomes(plan, sources, merged, alike=need.groups, banks_before=len(banks))
-    widths = _width_records(need, merged, observed, policy)
-    record = _record(plan, sources, merged, need, many, widths, policy)
     return AutoGate(
         outcomes=found,
-        record=record,
+        lines=source_lines([bank.name for bank in sources], merged),
+        record=_told(plan, sources, need, many),
         limitations=_limitations(plan, merged, banks, need),
-        doubts=[_doubt(width) for width in widths if _contradicts(width)],
     )
 
 
@@ -162,58 +166,10 @@ def _pilot(need: _Need, policy: Policy, seed: int) -> float | None:
     return max(rates, default=None)
 
 
-def _width_records(
-    need: _Need, merged: Merged, observed: Observed, policy: Policy
-) -> list[dict[str, Any]]:
-    """Figures of each width's gate rows, with the audit's own rows held against them."""
-    own = {summary.width: summary for summary in observed.widths}
-    # One of several widths must not contradict by luck.
-    confidence = 1 - (1 - policy.confidence) / max(1, len(need.widths))
-    records = []
-    for first, members in need.groups.items():
-        found = figures(pooled(merged, lambda key, w=first: key[1] == w), policy)
-        seen = found["observed"]
-        for width in members:
-            mine = own[width]
-            sample = None
-            if mine.units and seen["units"]:
-                sample = asdict(
-                    check_sample(
-                        mine.differing_units, mine.units, seen["differing"], seen["units"],
-                        confidence,
-                    )
-                )  # fmt: skip
-            records.append({"width": width, "rows_of_width": first, **found, "sample": sample})
-    return sorted(records, key=lambda record: record["width"])
-
-
-def _contradicts(width: dict[str, Any]) -> bool:
-    """Whether the audit's own rows differ more often than the gate's: then these prove little."""
-    sample = width["sample"]
-    if sample is None or not sample["contradicts"]:
-        return False
-    return bool(sample["events"] / sample["trials"] > width["observed"]["rate"])
-
-
-def _doubt(width: dict[str, Any]) -> str:
-    sample, seen = width["sample"], width["observed"]
-    return (
-        f"at width {width['width']} the banks' own rows differ more often than the gate's: "
-        f"{sample['events']:,} of {sample['trials']:,} against {seen['differing']:,} of "
-        f"{seen['units']:,} (p = {sample['p_value']:.2g}, Fisher): its rows do not stand for them"
-    )
-
-
-def _record(
-    plan: GatePlan,
-    sources: Sequence[Bank],
-    merged: Merged,
-    need: _Need,
-    many: RowsPlanned,
-    widths: list[dict[str, Any]],
-    policy: Policy,
+def _told(
+    plan: GatePlan, sources: Sequence[Bank], need: _Need, many: RowsPlanned
 ) -> dict[str, Any]:
-    whole = pooled(merged, lambda key: True)
+    """What the audit's ``gate`` object says beside the figures that follow from its counts."""
     return {
         "plan": plan.digest,
         "seed": plan.seed,
@@ -225,18 +181,16 @@ def _record(
         "banks": [
             {
                 "name": bank.name,
+                "spec": plan.banks[number],
                 "digest": bank.digest,
                 "rows": plan.rows[number],
                 "margin_density": bank.provenance.get("margin_density"),
-                **figures(pooled(merged, lambda key, n=number: key[0] == n), policy),
             }
             for number, bank in enumerate(sources)
         ],
-        "widths": widths,
-        "pooled": figures(whole, policy),
+        "groups": [{"first": first, "widths": list(ws)} for first, ws in need.groups.items()],
         "skipped": [{"width": width, "reason": why} for width, why in need.skipped],
         "without": [{"bank": name, "reason": why} for name, why in need.unlike],
-        "contradicted": any(_contradicts(width) for width in widths),
     }
 
 

@@ -6,7 +6,6 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
@@ -15,6 +14,7 @@ from ...banks.bank import Bank
 from ...banks.errors import InputError
 from ...banks.open import GENERATORS, SHIPPED, SHIPPED_BANKS, expand_banks, open_bank
 from ...kernels.contract import check_width
+from ..environment import code_digest
 from ..launching import front_weights
 from ..policy import Policy, effective_policy
 from .sides import Side, parse_side, proven_window
@@ -235,14 +235,3 @@ def _windows(
     bias = front_weights(bank).bias
     rules = [(sides[0].rule(width), sides[1].rule(width)) for width in widths]
     return tuple(proven_window(a, b, bias, bank.scoring) for a, b in rules)
-
-
-def code_digest() -> str:
-    """Sha256 hex of the package's Python sources."""
-    digest = hashlib.sha256()
-    root = Path(str(files("neartie")))
-    for folder in ("banks", "kernels", "audit"):
-        for path in sorted((root / folder).rglob("*.py")):
-            digest.update(str(path.relative_to(root)).encode())
-            digest.update(path.read_bytes())
-    return digest.hexdigest()

@@ -13,6 +13,7 @@ import pyarrow as pa
 from ...banks.bank import Bank
 from ...kernels.registry import make_path
 from ..compare import BASELINE, CANDIDATE
+from ..counts import Histograms
 from ..environment import environment
 from ..metrics.margins import EXACT_STEPS, MarginTally, check_sample, predict
 from ..metrics.rates import upper_bound
@@ -20,7 +21,9 @@ from ..metrics.swaps import SetClass
 from ..observed import Observed
 from ..policy import Policy
 from ..record import verdict_record
-from ..verdict import Verdict
+from ..summary import Facts, summarise
+from ..verdict import Verdict, judge
+from .histograms import read_result
 from .outcomes import Merged
 from .plan import GatePlan
 from .shard import ShardResult
@@ -36,6 +39,7 @@ class GateRecord:
     Attributes:
         record: the content of ``gate.json``, plain JSON values, the same bits for the same plan.
         swaps: certificates, one row per differing row (``swaps.parquet``).
+        histograms: counts per bank and width (``histograms.parquet``).
         verdict: state, reasons and class.
         reused_shards: shards taken over from an earlier run; not part of the record.
         seconds: time of this run; not part of the record.
@@ -43,6 +47,7 @@ class GateRecord:
 
     record: Mapping[str, Any]
     swaps: pa.Table
+    histograms: pa.Table
     verdict: Verdict
     reused_shards: int = 0
     seconds: float = 0.0
@@ -95,6 +100,7 @@ def gate_record(
         "banks": [
             {
                 "name": bank.name,
+                "spec": plan.banks[number],
                 "digest": bank.digest,
                 "rows": plan.rows[number],
                 "stage": bank.stage,
@@ -111,6 +117,52 @@ def gate_record(
     }
 
 
+def gate_figures(
+    histograms: Histograms,
+    banks: Sequence[str],
+    facts: Facts,
+    policy: Policy,
+    sample: tuple[int, int] | None,
+    unanswered: Sequence[str] = (),
+) -> tuple[Verdict, dict[str, Any]]:
+    """Return the verdict, and the sections of ``gate.json`` that follow from the stored counts.
+
+    Args:
+        histograms: a gate's.
+        banks: their names, in order.
+        facts: what no table counts.
+        policy: limits to judge by.
+        sample: (events, rows) of a small sample.
+        unanswered: what the counts cannot say under this policy.
+    """
+    observed = summarise(histograms, None, facts, policy, unanswered)
+    verdict = judge(observed, policy)
+    whole = _read(histograms, banks, None)
+    return verdict, {
+        **verdict_record(verdict),
+        "pooled": figures(whole, policy),
+        "sample": _sample(whole, sample, policy),
+        "widths": [
+            {
+                **asdict(summary),
+                "invalid": summary.counts["invalid"],
+                **figures(_read(histograms, banks, summary.width), policy),
+            }
+            for summary in observed.widths
+        ],
+        "banks": [figures(_read(histograms, [bank], None), policy) for bank in banks],
+    }
+
+
+def _read(histograms: Histograms, banks: Sequence[str], width: int | None) -> ShardResult:
+    """The stored results of some banks as one."""
+    found = [read_result(histograms, bank, width) for bank in banks]
+    total, *rest = [result for result in found if result is not None] or [ShardResult()]
+    for result in rest:
+        total.merge(result)
+    return total
+
+
 def pooled(merged: Merged, wanted: Any) -> ShardResult:
     """The results whose (bank, width) is wanted, merged; certificates are left out."""
     total = ShardResult()
@@ -124,7 +176,7 @@ def pooled(merged: Merged, wanted: Any) -> ShardResult:
 def figures(result: ShardResult, policy: Policy) -> dict[str, Any]:
     """Rates, swaps, weights, margins and prediction of some rows."""
     tally, margins = result.tally, result.margins
-    differing, units = len(tally.differing_units), tally.units
+    differing, units = tally.events, tally.units
     near = margins.within(min(policy.window_ulp, EXACT_STEPS))
     swaps = {str(c): tally.counts[c] for c in SetClass if _is_swap(c) and tally.counts[c]}
     ties = sum(tally.counts[c] for c in TIE_CLASSES)
@@ -178,7 +230,7 @@ def _sample(
 ) -> dict[str, Any] | None:
     if sample is None or not whole.tally.units:
         return None
-    differing, units = len(whole.tally.differing_units), whole.tally.units
+    differing, units = whole.tally.events, whole.tally.units
     return asdict(check_sample(*sample, differing, units, policy.confidence))
 
 

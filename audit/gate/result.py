@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..evidence.write import write_files
+from ..evidence.write import write_gate_evidence
 from ..report.gate import render_gate
 from .record import GateRecord
 
@@ -22,13 +22,9 @@ class GateResult(GateRecord):
         return render_gate(self)
 
     def write(self, directory: str | Path) -> Path:
-        """Write ``gate.json``, ``swaps.parquet`` and ``report.md`` in one step.
+        """Write the evidence directory in one step and return its path.
 
         Raises:
             InputError: the directory exists and is not empty.
         """
-        return write_files(
-            directory,
-            texts={"gate.json": self.to_json() + "\n", "report.md": self.to_markdown()},
-            tables={"swaps.parquet": self.swaps},
-        )
+        return write_gate_evidence(self, directory)

@@ -11,10 +11,12 @@ from typing import Any
 from ...banks.bank import Bank
 from ...banks.errors import InputError
 from ..certificates import swaps_table
+from ..counts import Histograms
 from ..metrics.margins import check_sample
 from ..policy import Policy
-from ..summary import summarise
+from ..summary import facts_of, summarise
 from ..verdict import judge
+from .histograms import gate_histograms
 from .outcomes import checked_text, gate_outcomes, left_out_text
 from .plan import (
     DEFAULT_ROWS,
@@ -88,13 +90,15 @@ def run_gate(
     reused = 0
     if device == "cpu":
         merged, reused = run_plan(plan, workers, work, progress)
-    texts = _limitations(plan, banks, merged)
-    observed = summarise(gate_outcomes(plan, banks, merged, device), plan.widths, limits, texts)
+    outcomes = gate_outcomes(plan, banks, merged, device)
+    histograms = gate_histograms(outcomes, merged)
+    facts = facts_of(outcomes, _limitations(plan, banks, merged))
+    observed = summarise(Histograms(histograms), None, facts, limits)
     verdict = judge(observed, limits)
     record = gate_record(plan, banks, merged, observed, verdict, limits, sample, device)
     certificates = [c for result in merged.values() for c in result.certificates]
     seconds = time.perf_counter() - began
-    return GateResult(record, swaps_table(certificates), verdict, reused, seconds)
+    return GateResult(record, swaps_table(certificates), histograms, verdict, reused, seconds)
 
 
 def run_plan(

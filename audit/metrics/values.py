@@ -221,6 +221,8 @@ class PairValues:
         max_ulp_error: largest |actual - expected| / ulp(expected); only against an exact reference.
         undefined_rows: rows without a relative RMS: not comparable (these are left out of the
             pooled figure), or a reference norm of 0 (these stay in it).
+        error_square: ||actual - expected||^2 over the comparable rows, an exactly rounded sum.
+        reference_square: ||expected||^2, likewise; ``relative_rms`` is the root of their quotient.
     """
 
     rows: int
@@ -233,6 +235,8 @@ class PairValues:
     undefined: int
     max_ulp_error: float | None
     undefined_rows: int
+    error_square: float
+    reference_square: float
 
 
 @dataclass(slots=True)
@@ -267,6 +271,10 @@ class PairTally:
         self._rows.extend(other._rows)
         self._measures.extend(other._measures)
 
+    def rows(self) -> I64:
+        """Return the bank's row number of each row added."""
+        return np.concatenate(self._rows) if self._rows else np.zeros(0, np.int64)
+
     def error_squares(self) -> F64:
         """Return ||actual - expected||^2 of each row added, NaN where the row has none."""
         if not self._measures:
@@ -279,7 +287,7 @@ class PairTally:
         """Return the figures over all rows so far."""
         parts = self._measures
         if not parts:
-            return PairValues(0, 0, None, None, None, None, None, 0, None, 0)
+            return PairValues(0, 0, None, None, None, None, None, 0, None, 0, 0.0, 0.0)
         rows = np.concatenate(self._rows)
         comparable = np.concatenate([part.comparable for part in parts])
         errors = np.concatenate([part.error_square for part in parts])[comparable]
@@ -295,7 +303,7 @@ class PairTally:
         return PairValues(
             rows=len(rows),
             elements=sum(len(part.undefined) * part.elements for part in parts),
-            relative_rms=math.sqrt(total / norm) if norm > 0.0 else None,
+            relative_rms=relative_rms(total, norm),
             worst_row=None if worst is None else int(rows[worst]),
             worst_row_relative_rms=None if worst is None else float(relative[worst]),
             max_ulp=None if widest is None else int(steps[widest]),
@@ -303,7 +311,14 @@ class PairTally:
             undefined=int(sum(part.undefined.sum() for part in parts)),
             max_ulp_error=float(largest.max()) if largest.size else None,
             undefined_rows=int(np.count_nonzero(np.isnan(relative))),
+            error_square=total,
+            reference_square=norm,
         )
+
+
+def relative_rms(error_square: float, reference_square: float) -> float | None:
+    """Return ||actual - expected|| / ||expected||; None where the reference's norm is 0."""
+    return math.sqrt(error_square / reference_square) if reference_square > 0.0 else None
 
 
 def _lowest_row_of_largest(values: npt.NDArray[Any], defined: Bools, rows: I64) -> int | None:

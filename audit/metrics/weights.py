@@ -128,7 +128,7 @@ def classify_weights(w_a: F32, w_b: F32, budget_ulp: int = 8) -> WeightDifferenc
         narrowed = _narrowed(a, b) | _narrowed(b, a)
         code[open_rows[narrowed]] = WEIGHT_CODE[WeightClass.NARROWED_BF16]
         ratio[open_rows] = np.where(narrowed, np.nan, ratios)
-    histogram = _histogram(steps[distance.defined])
+    histogram = step_bins(steps[distance.defined])
     return WeightDifferences(code, max_ulp, ratio, histogram, distance.undefined)
 
 
@@ -142,7 +142,8 @@ def _check_pair(w_a: F32, w_b: F32, budget_ulp: int) -> None:
         raise InputError("budget_ulp", budget_ulp, "at least 0", "classify_weights")
 
 
-def _histogram(steps: I64) -> dict[int, int]:
+def step_bins(steps: I64) -> dict[int, int]:
+    """Count FP32 distances, any shape int64, by bin, see ``EXACT_BINS``; adds up over parts."""
     wide = steps > EXACT_BINS
     # frexp gives 2**(e-1) <= value < 2**e; distances are below 2**53, so this is exact.
     powers = np.frexp(steps[wide].astype(np.float64))[1].astype(np.int64) - 1

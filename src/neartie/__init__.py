@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from .audit.certify import certify_forms
     from .audit.claims.check import check_claims
     from .audit.claims.load import load_claims
+    from .audit.evidence.load import load_evidence
+    from .audit.evidence.verify import verify_evidence
     from .audit.explain import explain_rows
     from .audit.gate.run import run_gate
     from .audit.plan import plan_rows
@@ -27,6 +29,7 @@ _HOMES = {
     "check_claims": "audit.claims.check",
     "explain_rows": "audit.explain",
     "load_claims": "audit.claims.load",
+    "load_evidence": "audit.evidence.load",
     "load_policy": "audit.policy",
     "make_path": "kernels.registry",
     "open_bank": "banks.open",
@@ -35,6 +38,7 @@ _HOMES = {
     "replay_row": "audit.replay",
     "run_audit": "audit.run",
     "run_gate": "audit.gate.run",
+    "verify_evidence": "audit.evidence.verify",
 }
 
 __all__ = [
@@ -44,6 +48,7 @@ __all__ = [
     "check_claims",
     "explain_rows",
     "load_claims",
+    "load_evidence",
     "load_policy",
     "make_path",
     "open_bank",
@@ -52,6 +57,7 @@ __all__ = [
     "replay_row",
     "run_audit",
     "run_gate",
+    "verify_evidence",
 ]
 
 

@@ -1,44 +1,85 @@
 """Evidence is written whole or not at all, and a place that cannot hold it is told before a run."""
 
 import errno
+import os
+import signal
+import subprocess
+import sys
 import tempfile
+import time
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from neartie.audit.evidence import write as evidence
+import neartie
+from neartie.audit.evidence.load import load_evidence
+from neartie.audit.evidence.manifest import file_digest
+from neartie.audit.evidence.verify import verify_evidence
 from neartie.audit.evidence.write import check_target, write_evidence
+from neartie.audit.result import AuditResult
 from neartie.banks.errors import InputError
 
+FILES = [
+    "audit.json",
+    "histograms.parquet",
+    "junit.xml",
+    "manifest.json",
+    "report.html",
+    "report.md",
+    "results.sarif",
+    "swaps.parquet",
+    "values.parquet",
+]
 
-@pytest.fixture
-def result(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(evidence, "render_markdown", lambda result: "report")
-    table = pa.table({"row": [1]})
-    return SimpleNamespace(to_json=lambda: "{}", swaps=table, values=table, histograms=table)
+
+@pytest.fixture(scope="module")
+def result() -> AuditResult:
+    bank = "near_tie:geometry=mini,rows=6,gap=0,seed=1"
+    return neartie.run_audit(bank, rows=[9], ranks=1, candidate="route:select=hf")
 
 
-def test_a_new_or_empty_directory_is_taken(tmp_path: Path, result: Any) -> None:
+def test_a_new_or_empty_directory_is_taken(tmp_path: Path, result: AuditResult) -> None:
     (tmp_path / "empty").mkdir()
     for name in ("empty", "new", "deep/er"):
         check_target(tmp_path / name)
         made = write_evidence(result, tmp_path / name)
-        assert sorted(path.name for path in made.iterdir()) == [
-            "audit.json",
-            "histograms.parquet",
-            "report.md",
-            "swaps.parquet",
-            "values.parquet",
-        ]
+        assert sorted(path.name for path in made.iterdir()) == FILES
     assert not any(path.name.startswith(".") for path in tmp_path.iterdir())
 
 
+def test_the_manifest_names_files_banks_and_what_it_was_made_with(
+    tmp_path: Path, result: AuditResult
+) -> None:
+    made = write_evidence(result, tmp_path / "out")
+    manifest = load_evidence(made).manifest
+    others = [name for name in FILES if name != "manifest.json"]
+    assert manifest["files"] == {name: file_digest(made / name) for name in others}
+    (bank,) = manifest["banks"]
+    assert bank["digest"] == neartie.open_bank(bank["spec"]).digest
+    assert manifest["neartie"] == neartie.__version__
+    assert manifest["command"] == result.record["command"]
+    assert manifest["flags"]["numpy_flushes_subnormals"] is False
+    assert set(manifest["versions"]) >= {"numpy", "pyarrow", "torch"}
+    assert manifest["date"].endswith("+00:00")
+    assert manifest["date"][:10] not in result.to_json()
+
+
+def test_outside_a_repository_there_is_no_commit(
+    tmp_path: Path, result: AuditResult, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert load_evidence(write_evidence(result, "out")).manifest["working_directory"] is None
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b", "-C", str(tmp_path)]
+    for words in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "first"]):
+        subprocess.run([*git, *words], check=True)
+    state = load_evidence(write_evidence(result, "again")).manifest["working_directory"]
+    assert (len(state["commit"]), state["dirty"]) == (40, True)
+
+
 def test_a_full_disk_is_one_message_and_leaves_nothing(
-    tmp_path: Path, result: Any, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, result: AuditResult, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*arguments: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -62,7 +103,9 @@ def test_a_place_that_takes_no_directory_is_told_before_the_run(
         check_target(tmp_path / "out")
 
 
-@pytest.mark.parametrize("kind", ["file", "link", "dangling", "dot", "above", "under a file"])
+@pytest.mark.parametrize(
+    "kind", ["file", "link", "dangling", "dot", "above", "under a file", "unfinished"]
+)
 def test_what_is_no_directory_of_its_own_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
@@ -72,8 +115,98 @@ def test_what_is_no_directory_of_its_own_name(
     (tmp_path / "empty").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "empty")
     (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
-    target = {"dot": Path(), "above": Path(".."), "under a file": tmp_path / "file" / "x"}
+    target = {
+        "dot": Path(),
+        "above": Path(".."),
+        "under a file": tmp_path / "file" / "x",
+        "unfinished": tmp_path / "x.partial",
+    }
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(InputError, match=r"^out=.*\[--out\]$"):
         check_target(target.get(kind, tmp_path / kind))
     assert sorted(tmp_path.rglob("*")) == before
+
+
+KILLS = 40
+
+
+def test_a_writer_killed_at_any_moment_leaves_whole_evidence_or_none(tmp_path: Path) -> None:
+    """Every round kills one forked writer a little later, from before the write to after it."""
+    script = f"""
+import os, pathlib, sys, time
+import neartie
+
+bank = "near_tie:geometry=mini,rows=6,gap=0,seed=1"
+result = neartie.run_audit(bank, rows=[9], ranks=1)
+place = pathlib.Path({str(tmp_path)!r})
+result.write(place / "first")
+began = time.perf_counter()
+result.write(place / "measured")
+print(time.perf_counter() - began, flush=True)
+while line := sys.stdin.readline():
+    writer = os.fork()
+    if not writer:
+        result.write(place / line.strip())
+        os._exit(0)
+    print(writer, flush=True)
+    sys.stdin.readline()
+    os.waitpid(writer, 0)
+    print("gone", flush=True)
+"""
+    whole = none = 0
+    with subprocess.Popen(
+        [sys.executable, "-P", "-c", script],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        seconds = float(process.stdout.readline())
+        for number in range(KILLS):
+            process.stdin.write(f"round{number}\n")
+            process.stdin.flush()
+            writer = int(process.stdout.readline())
+            time.sleep(1.25 * seconds * number / KILLS)
+            os.kill(writer, signal.SIGKILL)
+            process.stdin.write("killed\n")
+            process.stdin.flush()
+            assert process.stdout.readline() == "gone\n"
+            out = tmp_path / f"round{number}"
+            if out.exists():
+                found = verify_evidence(out)
+                assert (found.state, list(found.problems)) == ("PASS", [])
+                whole += 1
+            else:
+                none += 1
+        process.stdin.close()
+    left = [path for path in tmp_path.iterdir() if path.name.endswith(".partial")]
+    print(f"{KILLS} kills: {whole} whole, {none} none, {len(left)} unfinished directories left")
+    assert whole
+    assert none
+    assert left
+    for path in left:
+        with pytest.raises(InputError, match="a directory that was finished"):
+            verify_evidence(path)
+        with pytest.raises(InputError, match="a directory that was finished"):
+            load_evidence(path)
+
+
+def test_an_interrupt_after_the_write_tells_that_it_is_whole(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from neartie.audit import cli
+    from neartie.audit.report import terminal
+
+    def interrupt(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(terminal, "print_report", interrupt)
+    out = str(tmp_path / "out")
+    bank = "near_tie:geometry=mini,rows=6,gap=0,seed=1"
+    monkeypatch.setattr(sys, "argv", ["neartie", "audit", bank, "--rows", "9", "--out", out])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 130
+    assert capsys.readouterr().err == f"neartie: interrupted; evidence in {out} is whole\n"
+    assert verify_evidence(out).state == "PASS"

@@ -216,6 +216,8 @@ def test_evidence_is_written_whole(tmp_path: Path) -> None:
     out = result.write(tmp_path / "evidence")
     assert sorted(p.name for p in out.iterdir()) == [
         "audit.json",
+        "histograms.parquet",
+        "manifest.json",
         "report.md",
         "swaps.parquet",
         "values.parquet",
@@ -235,7 +237,7 @@ def test_a_failed_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monke
     def fail(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("neartie.audit.evidence.pq.write_table", fail)
+    monkeypatch.setattr("pyarrow.parquet.write_table", fail)
     with pytest.raises(InputError, match="No space left on device"):
         result.write(tmp_path / "evidence")
     assert list(tmp_path.iterdir()) == []

@@ -66,6 +66,8 @@ def slow_values(actual: npt.NDArray[Any], expected: npt.NDArray[Any]) -> PairVal
         undefined=0,
         max_ulp_error=fraction if expected.dtype == np.float64 else None,
         undefined_rows=0,
+        error_square=math.fsum(squares),
+        reference_square=math.fsum(references),
     )
 
 

@@ -1,0 +1,77 @@
+"""Are the files those that the manifest names, with the bytes that it names?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ...banks.errors import InputError
+from .manifest import (
+    BESIDE_MANIFEST,
+    MANIFEST_FILE,
+    TEMPORARY_SUFFIX,
+    Manifest,
+    file_digest,
+    parse_manifest,
+)
+from .problems import Code, Problem
+
+_RECORDS = ("audit.json", "gate.json")
+
+
+def check_files(place: Path) -> tuple[Manifest | None, list[Problem]]:
+    """Return the manifest, None where it cannot be read, and what is wrong with the files.
+
+    Raises:
+        InputError: the directory holds neither a manifest nor a record, or was never finished.
+    """
+    if place.name.endswith(TEMPORARY_SUFFIX):
+        raise InputError("evidence", place, "a directory that was finished", "verify")
+    if not any((place / name).exists() for name in (MANIFEST_FILE, *_RECORDS)):
+        raise InputError("evidence", place, "a directory with a manifest and a record", "verify")
+    manifest, problems = _manifest(place)
+    if manifest is None:
+        return None, problems
+    there = {path.name for path in place.iterdir()} - BESIDE_MANIFEST
+    for name in sorted(there | set(manifest.files)):
+        problems += _file(place, name, manifest.files.get(name))
+    return manifest, problems
+
+
+def _file(place: Path, name: str, recorded: str | None) -> list[Problem]:
+    path = place / name
+    if Path(name).name != name:
+        return [Problem(Code.MANIFEST, f"files.{name}", "a name that points elsewhere")]
+    if not path.exists() and not path.is_symlink():
+        return [Problem(Code.MISSING_FILE, name, "named in the manifest and not there")]
+    if path.is_symlink() or not path.is_file():
+        return [Problem(Code.NOT_A_FILE, name, "a link or a directory")]
+    if recorded is None:
+        return [Problem(Code.EXTRA_FILE, name, "there and not named in the manifest")]
+    try:
+        found = file_digest(path)
+    except OSError as error:
+        return [Problem(Code.UNREADABLE, name, error.strerror or "not readable")]
+    if found != recorded:
+        return [Problem(Code.CHANGED_FILE, name, f"sha256 {found}, but should be {recorded}")]
+    return []
+
+
+def _manifest(place: Path) -> tuple[Manifest | None, list[Problem]]:
+    path = place / MANIFEST_FILE
+    if not path.exists():
+        return None, [Problem(Code.MISSING_FILE, MANIFEST_FILE, "not there")]
+    try:
+        text = path.read_text(encoding="utf-8")
+        manifest = parse_manifest(text, path)
+    except OSError as error:
+        return None, [Problem(Code.MANIFEST, MANIFEST_FILE, error.strerror or "not readable")]
+    except UnicodeDecodeError as error:
+        return None, [Problem(Code.MANIFEST, MANIFEST_FILE, str(error))]
+    except InputError as error:
+        return None, [Problem(Code.MANIFEST, MANIFEST_FILE, str(error))]
+    if manifest.own_digest() != manifest.digest:
+        text = f"its content has the digest {manifest.own_digest()}, it says {manifest.digest}"
+        return manifest, [Problem(Code.MANIFEST, f"{MANIFEST_FILE}: digest", text)]
+    if manifest.to_json() != text:
+        return manifest, [Problem(Code.MANIFEST, MANIFEST_FILE, "not laid out as it was written")]
+    return manifest, []

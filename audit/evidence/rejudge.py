@@ -1,0 +1,158 @@
+"""Judge stored evidence again, from its tables alone: by the recorded policy or by another one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pydantic import TypeAdapter, ValidationError
+
+from ...banks.errors import InputError
+from ..counts import Histograms
+from ..gate.record import gate_figures
+from ..gate.result import GateResult
+from ..observed import BatchFinding, Conditions, Coverage, NotCompared, ScheduleFit
+from ..policy import Policy
+from ..record import AuditRecord
+from ..record_figures import bank_figures, judge_tables
+from ..summary import Facts
+from .load import Evidence
+from .other_limits import under
+from .reclassify import Stored
+
+
+@dataclass(frozen=True)
+class _StoredFacts:
+    """The sections of a record that ``Facts`` are read from; a gate has no values to judge."""
+
+    coverage: list[Coverage]
+    findings: list[BatchFinding]
+    limitations: list[str]
+    schedule: ScheduleFit | None = None
+    not_compared: tuple[NotCompared, ...] = ()
+
+
+_FACTS: TypeAdapter[_StoredFacts] = TypeAdapter(_StoredFacts)
+_FACT_NAMES = ("coverage", "findings", "limitations", "schedule", "not_compared")
+
+
+def recorded_policy(record: Mapping[str, Any], where: str) -> Policy:
+    """Return the policy that a record was judged by.
+
+    Raises:
+        InputError: the record has none that could be.
+    """
+    try:
+        return Policy.model_validate(record.get("policy"))
+    except ValidationError as error:
+        raise _unreadable(error, "policy", where) from error
+
+
+def recorded_facts(record: Mapping[str, Any], where: str) -> Facts:
+    """Return what a record tells beside its tables.
+
+    Raises:
+        InputError: a section is missing or of another form.
+    """
+    sections = {name: record[name] for name in _FACT_NAMES if name in record}
+    try:
+        found = _FACTS.validate_json(json.dumps(sections), strict=True)
+    except ValidationError as error:
+        raise _unreadable(error, "record", where) from error
+    conditions = None
+    if record.get("kind") != "gate":
+        conditions = Conditions(record["ranks"], record["device"])
+    return Facts(
+        found.coverage,
+        found.findings,
+        found.schedule,
+        found.limitations,
+        found.not_compared,
+        conditions,
+    )
+
+
+def _unreadable(error: ValidationError, what: str, where: str) -> InputError:
+    first = error.errors()[0]
+    field = ".".join(str(part) for part in first["loc"]) or what
+    return InputError(
+        field, first.get("input"), first["msg"].removeprefix("Input should be "), where
+    )
+
+
+def rejudge(evidence: Evidence, policy: Policy | None = None) -> AuditRecord | GateResult:
+    """Return the record that the tables give under a policy; what no table holds stays as it is.
+
+    With the recorded policy it is the recorded one, figure by figure. With another one, swaps get
+    the class that their gaps have there, and what the tables cannot answer is a reason
+    INCONCLUSIVE.
+
+    Args:
+        evidence: what ``load_evidence`` read.
+        policy: None takes the recorded one.
+
+    Raises:
+        InputError: a part of the record cannot be read, a table is missing, or the policy asks for
+            rows that are not kept.
+    """
+    where = str(evidence.directory)
+    recorded = recorded_policy(evidence.record, where)
+    facts = recorded_facts(evidence.record, where)
+    stored = Stored(
+        _table(evidence, "swaps"),
+        _table(evidence, "histograms"),
+        _table(evidence, "values") if evidence.kind == "audit" else None,
+        tuple(finding.name for finding in facts.findings),
+    )
+    wanted = policy or recorded
+    found, unanswered = under(stored, recorded, wanted, where)
+    if evidence.kind == "audit":
+        return _audit(evidence.record, found, facts, wanted, unanswered)
+    return _gate(evidence.record, found, facts, wanted, unanswered)
+
+
+def _audit(
+    record: Mapping[str, Any], stored: Stored, facts: Facts, policy: Policy, unanswered: list[str]
+) -> AuditRecord:
+    assert stored.values is not None
+    histograms = Histograms(stored.histograms)
+    verdict, figures = judge_tables(
+        histograms, stored.values, facts, policy, record["gate"], unanswered
+    )
+    banks = [
+        {**bank, **bank_figures(histograms, bank["name"], facts.widths)} for bank in record["banks"]
+    ]
+    limits = policy.model_dump(mode="json")
+    again = {**record, **figures, "policy": limits, "banks": banks}
+    if limits != record["policy"]:
+        # Claims were answered under the recorded policy.
+        again.pop("claims", None)
+    return AuditRecord(again, stored.swaps, stored.values, stored.histograms, verdict)
+
+
+def _gate(
+    record: Mapping[str, Any], stored: Stored, facts: Facts, policy: Policy, unanswered: list[str]
+) -> GateResult:
+    histograms = Histograms(stored.histograms)
+    sample = record["sample"]
+    verdict, figures = gate_figures(
+        histograms,
+        [bank["name"] for bank in record["banks"]],
+        facts,
+        policy,
+        None if sample is None else (sample["events"], sample["trials"]),
+        unanswered,
+    )
+    own = figures.pop("banks")
+    banks = [{**bank, **found} for bank, found in zip(record["banks"], own, strict=True)]
+    again = {**record, **figures, "policy": policy.model_dump(mode="json"), "banks": banks}
+    return GateResult(again, stored.swaps, stored.histograms, verdict)
+
+
+def _table(evidence: Evidence, name: str) -> pa.Table:
+    if name not in evidence.tables:
+        raise InputError("file", f"no {name}.parquet", "all tables", str(evidence.directory))
+    return evidence.tables[name]

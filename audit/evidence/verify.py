@@ -1,0 +1,99 @@
+"""Find out whether an evidence directory is what was written, and whether its figures follow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from ...banks.errors import InputError
+from .check_banks import check_banks
+from .check_figures import check_certificates, check_counts, check_record, check_tables
+from .check_files import check_files
+from .check_shape import check_shape
+from .load import Evidence, load_evidence
+from .manifest import Manifest
+from .problems import Code, Problem, Verification
+
+CHECKS: Final[tuple[tuple[str, Callable[[Evidence], Iterator[Problem]]], ...]] = (
+    ("certificates against their gaps and their counts", check_certificates),
+    ("counts of the tables against each other", check_counts),
+    ("figures, verdict and rendered files against the tables", check_record),
+)
+"""What is asked of evidence that can be read. The place to add a check, such as of signatures."""
+
+
+def verify_evidence(directory: str | Path, *, rerun: bool = False) -> Verification:
+    """Return every problem of an evidence directory, and what could not be checked here.
+
+    Files are held against the manifest; the record against the tables, each of its figures that
+    follows from them made again; the manifest against the record; banks that open here against
+    their recorded digests.
+
+    Args:
+        directory: as ``--out`` wrote it.
+        rerun: also repeat the audit from the banks in a new process, and compare every table bit
+            for bit and the record but for its environment.
+
+    Raises:
+        InputError: there is no evidence at all.
+    """
+    place = Path(directory)
+    manifest, problems = check_files(place)
+    checked = [] if manifest is None else [f"sha256 of {len(manifest.files)} files"]
+    not_run: list[str] = []
+    evidence = _readable(place, problems)
+    if evidence is None:
+        not_run.append("record and tables: not read, as files are not those that were written")
+        return Verification(problems, not_run, checked)
+    broken = [*check_shape(evidence), *check_tables(evidence)]
+    if broken:
+        not_run.append("figures: not checked, as record or tables have another form")
+        return Verification([*problems, *broken], not_run, checked)
+    for words, check in CHECKS:
+        problems += check(evidence)
+        checked.append(words)
+    if manifest is not None:
+        problems += _manifest_record(manifest, evidence)
+    opened, found, unopened = check_banks(evidence)
+    problems += found
+    not_run += unopened
+    checked.append(f"digests of {opened} of {len(evidence.record['banks'])} banks")
+    if rerun:
+        from .rerun import rerun_evidence
+
+        again, reasons = rerun_evidence(evidence)
+        problems += again
+        not_run += reasons
+        checked.append("the audit repeated in a new process" if not reasons else "no repeated run")
+    return Verification(problems, not_run, checked)
+
+
+def _readable(place: Path, problems: list[Problem]) -> Evidence | None:
+    """The evidence, where its files are worth reading; a problem is added where they are not.
+
+    A table whose hash is wrong may hold anything, so it is not parsed.
+    """
+    damaged = {Code.MISSING_FILE, Code.CHANGED_FILE, Code.NOT_A_FILE, Code.MANIFEST}
+    if any(problem.code in damaged for problem in problems):
+        return None
+    try:
+        return load_evidence(place)
+    except InputError as error:
+        problems.append(Problem(Code.UNREADABLE, str(error.where), str(error)))
+        return None
+
+
+def _manifest_record(manifest: Manifest, evidence: Evidence) -> Iterator[Problem]:
+    """What manifest and record both say must be the same."""
+    record = evidence.record
+    told: dict[str, tuple[Any, Any]] = {
+        "kind": (manifest.kind, evidence.kind),
+        "command": (manifest.command, record.get("command")),
+        "device": (manifest.device, record.get("device")),
+    }
+    for name, (mine, theirs) in told.items():
+        if mine != theirs:
+            yield Problem(
+                Code.MANIFEST_RECORD, name, f"{mine} in the manifest, {theirs} in the record"
+            )
