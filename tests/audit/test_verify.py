@@ -141,7 +141,8 @@ def test_every_file_that_is_gone_moved_or_new_is_named(workshop: Workshop) -> No
         elif kind == "added":
             changed, expected = {f"new{draw.randrange(99)}.txt": draw.randbytes(5)}, {"extra_file"}
         else:
-            changed = {first: workshop.files[second], second: workshop.files[first]}
+            changed = {first: workshop.files[second]}
+            changed[second] = workshop.files[first]
             both = "manifest.json" in (first, second)
             expected = {"manifest"} if both else {"changed_file"}
         found = workshop.verify(changed)
