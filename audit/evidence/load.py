@@ -47,7 +47,7 @@ def load_evidence(directory: str | Path) -> Evidence:
     if place.name.endswith(TEMPORARY_SUFFIX):
         raise InputError("evidence", place, "a directory that was finished", "load_evidence")
     kinds: tuple[Kind, ...] = ("audit", "gate")
-    kind = next((k for k in kinds if (place / f"{k}.json").is_file()), None)
+    kind: Kind | None = next((k for k in kinds if (place / f"{k}.json").is_file()), None)
     if kind is None:
         expected = "a directory with audit.json or gate.json"
         raise InputError("evidence", place, expected, "load_evidence")

@@ -3,7 +3,7 @@
 import json
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +48,7 @@ class Workshop:
     def __init__(self, place: Path, files: dict[str, bytes]) -> None:
         self.place, self.files = place, files
 
-    def verify(self, changed: dict[str, bytes | None], *, forge: bool = False) -> Verification:
+    def verify(self, changed: Mapping[str, bytes | None], *, forge: bool = False) -> Verification:
         """Verify with some files changed (None: removed); ``forge`` remakes the manifest."""
         for name, content in changed.items():
             if content is None:
@@ -129,19 +129,23 @@ def test_every_file_that_is_gone_moved_or_new_is_named(workshop: Workshop) -> No
     named: Counter[str] = Counter()
     for _ in range(FILE_EDITS):
         first, second = draw.sample(sorted(workshop.files), 2)
+        changed: dict[str, bytes | None] = {}
         kind = draw.choice(("removed", "renamed", "added", "exchanged"))
         if kind == "removed":
-            changed: dict[str, bytes | None] = {first: None}
+            changed[first] = None
             expected = {"missing_file"}
         elif kind == "renamed":
-            changed = {first: None, f"{first}.{draw.randrange(99)}": workshop.files[first]}
+            changed[first] = None
+            changed[f"{first}.{draw.randrange(99)}"] = workshop.files[first]
             expected = {"missing_file", "extra_file"} - (
                 {"extra_file"} if first == "manifest.json" else set()
             )
         elif kind == "added":
-            changed, expected = {f"new{draw.randrange(99)}.txt": draw.randbytes(5)}, {"extra_file"}
+            changed[f"new{draw.randrange(99)}.txt"] = draw.randbytes(5)
+            expected = {"extra_file"}
         else:
-            changed = {first: workshop.files[second], second: workshop.files[first]}
+            changed[first] = workshop.files[second]
+            changed[second] = workshop.files[first]
             both = "manifest.json" in (first, second)
             expected = {"manifest"} if both else {"changed_file"}
         found = workshop.verify(changed)
