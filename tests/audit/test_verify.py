@@ -12,10 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import neartie
-from neartie.audit.evidence.check_figures import SCHEMAS
+from neartie.audit.evidence.check_figures import SCHEMAS, render
 from neartie.audit.evidence.load import load_evidence
 from neartie.audit.evidence.manifest import Manifest, document_text, file_digest
 from neartie.audit.evidence.problems import Verification
+from neartie.audit.evidence.rejudge import rejudge
 from neartie.audit.evidence.verify import verify_evidence
 from neartie.banks.errors import InputError
 from neartie.banks.manage import make_bank
@@ -322,11 +323,14 @@ def small(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 def test_a_repeated_run_has_the_same_bits_but_for_one_edited_cell(small: Path) -> None:
-    """No other figure depends on it, so that only the repeated run can tell."""
+    """No figure depends on it, and the report shows the edited one: only the run can tell."""
     table = pq.read_table(small / "swaps.parquet")
     rows = table.to_pylist()
     rows[0]["gap_logit"] = 0.125
     pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMAS["swaps"]), small / "swaps.parquet")
+    for name, text in render(rejudge(load_evidence(small))):
+        assert isinstance(text, str)
+        (small / name).write_text(text, encoding="utf-8")
     files = {path.name: path.read_bytes() for path in small.iterdir()}
     Workshop(small, files).forge({})
     assert verify_evidence(small).state == "PASS"
