@@ -15,6 +15,7 @@ from ..banks.errors import InputError
 from .cli_bank import bank_app
 from .cli_certify import certify
 from .cli_gate import gate
+from .cli_sign import diff, history, sign
 from .progress import Interrupted
 
 app = typer.Typer(
@@ -28,6 +29,9 @@ app = typer.Typer(
 app.add_typer(bank_app, name="bank")
 app.command()(gate)
 app.command()(certify)
+app.command()(sign)
+app.command()(diff)
+app.command()(history)
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 
