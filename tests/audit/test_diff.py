@@ -38,9 +38,13 @@ def differing(*numbers: int) -> Edit:
 def test_equal_runs_are_alike(
     make_evidence: MakeEvidence, make_certificate: MakeCertificate
 ) -> None:
+    def edit(record: dict[str, Any]) -> None:
+        differing(2, 0)(record)
+        record["widths"][0]["counts"]["far_swap"] = 1
+
     swaps = [make_certificate(3), make_certificate(5)]
-    first = make_evidence("a", differing(2, 0), swaps)
-    second = make_evidence("b", differing(2, 0), swaps[::-1], date="2026-02-01")
+    first = make_evidence("a", edit, swaps)
+    second = make_evidence("b", edit, swaps[::-1], date="2026-02-01")
     diff = evidence_diff(first, second)
     assert (diff.worse, diff.unlike, diff.exit_status, diff.same_rows) == ([], [], 0, True)
     assert [(t.first, t.second, t.rows) for t in diff.certificates.transitions] == [
