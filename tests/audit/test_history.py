@@ -3,6 +3,7 @@
 import io
 import json
 import subprocess
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -33,11 +34,19 @@ def series(history: History, metric: str, width: int | None = 9) -> Series:
     return found
 
 
-def test_runs_stand_in_the_order_of_their_dates(make_evidence: MakeEvidence) -> None:
+def test_runs_stand_in_the_order_of_their_dates(
+    make_evidence: MakeEvidence, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A date without a zone is UTC wherever it is read.
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
     dates = ["2026-03-01T00:00:00+00:00", "2026-03-01T01:00:00+02:00", "2026-02-28", "2026-03-02"]
     runs = [make_evidence(f"e{n}", weights(n, 0), date=date) for n, date in enumerate(dates)]
     history = evidence_history(runs)
     assert series(history, ULP).values == [2, 1, 0, 3]
+    monkeypatch.undo()
+    time.tzset()
+    assert history.runs[0].date == "2026-02-28T00:00:00+00:00"
     assert history.runs[1].date == "2026-02-28T23:00:00+00:00"
     assert [run.digest for run in history.runs] == [manifest_digest(runs[n]) for n in (2, 1, 0, 3)]
 
