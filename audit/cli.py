@@ -19,6 +19,7 @@ from .cli_claims import claims_app
 from .cli_evidence import report, verify
 from .cli_gate import gate as gate_command
 from .cli_policy import policy_app
+from .cli_sign import diff, history, sign
 from .progress import Interrupted
 
 app = typer.Typer(
@@ -36,6 +37,9 @@ app.command("gate")(gate_command)
 app.command()(certify)
 app.command()(verify)
 app.command()(report)
+app.command()(sign)
+app.command()(diff)
+app.command()(history)
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from ..banks.errors import InputError
+
+if TYPE_CHECKING:
+    from .evidence.keys import PublicKey
+    from .evidence.load import Evidence
 
 Directory = Annotated[Path, typer.Argument(help="As --out wrote it.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
@@ -16,12 +23,16 @@ def verify(
     rerun: Annotated[
         bool, typer.Option("--rerun", help="Repeat the audit from the banks, in a new process.")
     ] = False,
+    key: Annotated[
+        list[Path] | None,
+        typer.Option(help="Public key, PEM or OpenSSH, that must have signed; may be repeated."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Check files, figures and banks of evidence; name every problem."""
+    """Check files, figures, banks and signatures of evidence; name every problem."""
     from .evidence.verify import verify_evidence
 
-    result = verify_evidence(directory, rerun=rerun)
+    result = verify_evidence(directory, rerun=rerun, keys=_public_keys(key or []))
     print(result.to_json() if as_json else result.text())
     raise typer.Exit(result.exit_status)
 
@@ -31,6 +42,9 @@ def report(
     policy: Annotated[
         Path | None, typer.Option(help="TOML file with limits to judge by instead.")
     ] = None,
+    trailer: Annotated[
+        bool, typer.Option("--trailer", help="Print the two lines of a commit message instead.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Render the report again from the stored tables, judged by this or another policy."""
@@ -39,7 +53,28 @@ def report(
     from .evidence.write import report_text
     from .policy import load_policy
 
+    evidence = load_evidence(directory)
+    if trailer:
+        _print_trailer(evidence, given=policy is not None or as_json)
+        return
     limits = None if policy is None else load_policy(policy)
-    result = rejudge(load_evidence(directory), limits)
+    result = rejudge(evidence, limits)
     print(result.to_json() if as_json else report_text(result), end="\n" if as_json else "")
     raise typer.Exit(result.verdict.exit_status)
+
+
+def _public_keys(paths: Sequence[Path]) -> list[PublicKey]:
+    """The keys; reading them needs the extra ``sign``, so it is not asked for without one."""
+    if not paths:
+        return []
+    from .evidence.keys import load_public_key
+
+    return [load_public_key(path) for path in paths]
+
+
+def _print_trailer(evidence: Evidence, *, given: bool) -> None:
+    from .report.trailer import render_trailer
+
+    if given:
+        raise InputError("trailer", "with --policy or --json", "alone", "report")
+    print(render_trailer(evidence), end="")

@@ -1,5 +1,6 @@
 """Fixtures and profiles of the whole suite."""
 
+import copy
 import json
 import lzma
 import os
@@ -11,10 +12,23 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, settings
 
+from neartie.audit.certificates import SWAP_SCHEMA, swaps_table
+from neartie.audit.evidence.load import Evidence, load_evidence
+from neartie.audit.evidence.manifest import (
+    MANIFEST_FILE,
+    Kind,
+    document_text,
+    file_digest,
+    make_manifest,
+)
 from neartie.audit.metrics.ulp import from_ordered, ordered
+from neartie.audit.result import AuditResult
+from neartie.audit.run import run_audit
 from neartie.banks.bank import Header, RowBlock
 from neartie.banks.exact_product import exact_product
 from neartie.banks.geometry import Geometry, ScoringRule
@@ -124,3 +138,72 @@ def _block(start: int, rows: int) -> RowBlock:
         },
         extra={"logits_recorded": rng.standard_normal((rows, 6)).astype(np.float32)},
     )
+
+
+@pytest.fixture(scope="session")
+def small_audit() -> AuditResult:
+    """A real audit of few rows: INCONCLUSIVE, UNKNOWN, so far LIGHT."""
+    return run_audit(
+        "gaussian:geometry=mini,rows=24", rows=(9, 12), ranks=2, gate=False, command="neartie x"
+    )
+
+
+def _certificate(row: int, **fields: Any) -> dict[str, Any]:
+    empty: dict[str, Any] = {
+        name: [] for name in SWAP_SCHEMA.names if pa.types.is_list(SWAP_SCHEMA.field(name).type)
+    }
+    return {
+        "bank": "gaussian:rows=24", "row": row, "width": 9, "rank": 0, "replicas": 2,
+        "set_class": "near_tie", "gap_ulp": 1, "snippet": "", **empty, **fields,
+    }  # fmt: skip
+
+
+@pytest.fixture
+def make_certificate() -> Callable[..., dict[str, Any]]:
+    return _certificate
+
+
+@pytest.fixture
+def make_evidence(tmp_path: Path, small_audit: AuditResult) -> Callable[..., Evidence]:
+    """Write evidence made from ``small_audit``, changed as a test wants it.
+
+    Args of the returned function: ``name`` of the directory, ``edit`` of the record in place,
+    ``swaps`` as certificates, ``date``, ``kind``, and ``versions`` that differ in the manifest.
+    """
+
+    def make(
+        name: str = "evidence",
+        edit: Callable[[dict[str, Any]], object] = lambda record: None,
+        swaps: list[dict[str, Any]] | None = None,
+        date: str = "2026-01-01T00:00:00+00:00",
+        kind: str = "audit",
+        versions: dict[str, str] | None = None,
+    ) -> Evidence:
+        record = copy.deepcopy(dict(small_audit.record))
+        edit(record)
+        table = swaps_table(swaps or [])
+        place = tmp_path / name
+        place.mkdir(parents=True)
+        (place / f"{kind}.json").write_text(json.dumps(record), encoding="utf-8")
+        tables = {
+            "swaps": table,
+            "values": small_audit.values,
+            "histograms": small_audit.histograms,
+        }
+        for stem, rows in tables.items():
+            pq.write_table(rows, place / f"{stem}.parquet")
+        return _with_manifest(place, record, date, versions or {})
+
+    return make
+
+
+def _with_manifest(
+    place: Path, record: dict[str, Any], date: str, versions: dict[str, str]
+) -> Evidence:
+    hashes = {path.name: file_digest(path) for path in place.iterdir()}
+    kind: Kind = "gate" if "gate.json" in hashes else "audit"
+    # A dictionary: some tests want a date that is none.
+    document = json.loads(make_manifest(kind, record, hashes).to_json()) | {"date": date}
+    document["versions"] |= versions
+    (place / MANIFEST_FILE).write_text(document_text(document))
+    return load_evidence(place)

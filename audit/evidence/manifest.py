@@ -17,7 +17,9 @@ from ..environment import code_digest, flags, git_state, package_state, versions
 
 MANIFEST_FILE: Final = "manifest.json"
 MANIFEST_VERSION: Final = 1
-BESIDE_MANIFEST: Final[frozenset[str]] = frozenset({MANIFEST_FILE})
+SIGNATURES: Final = "signatures"
+"""Folder of the signatures; the manifest, which is what is signed, does not list it."""
+BESIDE_MANIFEST: Final[frozenset[str]] = frozenset({MANIFEST_FILE, SIGNATURES})
 """Files that the manifest does not list: itself, and whatever is made of it afterwards."""
 
 TEMPORARY_SUFFIX: Final = ".partial"

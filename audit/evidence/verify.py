@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ...banks.errors import InputError
 from .check_banks import check_banks
@@ -12,18 +12,23 @@ from .check_figures import check_certificates, check_counts, check_record, check
 from .check_files import check_files
 from .check_shape import check_shape
 from .load import Evidence, load_evidence
-from .manifest import Manifest
+from .manifest import SIGNATURES, Manifest
 from .problems import Code, Problem, Verification
+
+if TYPE_CHECKING:
+    from .keys import PublicKey
 
 CHECKS: Final[tuple[tuple[str, Callable[[Evidence], Iterator[Problem]]], ...]] = (
     ("certificates against their gaps and their counts", check_certificates),
     ("counts of the tables against each other", check_counts),
     ("figures, verdict and rendered files against the tables", check_record),
 )
-"""What is asked of evidence that can be read. The place to add a check, such as of signatures."""
+"""What is asked of evidence that can be read. The place to add a check."""
 
 
-def verify_evidence(directory: str | Path, *, rerun: bool = False) -> Verification:
+def verify_evidence(
+    directory: str | Path, *, rerun: bool = False, keys: Sequence[PublicKey] = ()
+) -> Verification:
     """Return every problem of an evidence directory, and what could not be checked here.
 
     Files are held against the manifest; the record against the tables, each of its figures that
@@ -34,6 +39,8 @@ def verify_evidence(directory: str | Path, *, rerun: bool = False) -> Verificati
         directory: as ``--out`` wrote it.
         rerun: also repeat the audit from the banks in a new process, and compare every table bit
             for bit and the record but for its environment.
+        keys: public keys that are trusted (``keys.load_public_key``); each is expected to have
+            signed. A signature by another key is told and proves nothing.
 
     Raises:
         InputError: there is no evidence at all.
@@ -59,6 +66,7 @@ def verify_evidence(directory: str | Path, *, rerun: bool = False) -> Verificati
     problems += found
     not_run += unopened
     checked.append(f"digests of {opened} of {len(evidence.record['banks'])} banks")
+    problems += _signatures(evidence, keys, checked)
     if rerun:
         from .rerun import rerun_evidence
 
@@ -67,6 +75,22 @@ def verify_evidence(directory: str | Path, *, rerun: bool = False) -> Verificati
         not_run += reasons
         checked.append("the audit repeated in a new process" if not reasons else "no repeated run")
     return Verification(problems, not_run, checked)
+
+
+def _signatures(
+    evidence: Evidence, keys: Sequence[PublicKey], checked: list[str]
+) -> Iterator[Problem]:
+    """What is wrong with the signatures; those that hold are told among what was checked."""
+    if not keys and not (evidence.directory / SIGNATURES).exists():
+        return
+    # Needs the extra `sign`, which evidence without signatures does not.
+    from .sign import Trust, check_signatures
+
+    for state in check_signatures(evidence, keys):
+        if state.trust is Trust.PROBLEM:
+            yield Problem(state.code, state.file, state.text)
+        else:
+            checked.append(f"{state.file}: {state.text}")
 
 
 def _readable(place: Path, problems: list[Problem]) -> Evidence | None:

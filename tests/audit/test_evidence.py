@@ -147,14 +147,21 @@ place = pathlib.Path({str(tmp_path)!r})
 texts = [(name, pathlib.Path({str(model)!r}, name).read_text()) for name, _ in write.RENDERED]
 write.RENDERED = tuple((name, lambda result, text=text: text) for name, text in texts)
 result.write(place / "first")
-began = time.perf_counter()
-result.write(place / "measured")
-print(time.perf_counter() - began, flush=True)
-while line := sys.stdin.readline():
+
+
+def forked(name):
     writer = os.fork()
     if not writer:
-        result.write(place / line.strip())
+        result.write(place / name)
         os._exit(0)
+    return writer
+
+
+began = time.perf_counter()
+os.waitpid(forked("measured"), 0)
+print(time.perf_counter() - began, flush=True)
+while line := sys.stdin.readline():
+    writer = forked(line.strip())
     print(writer, flush=True)
     sys.stdin.readline()
     os.waitpid(writer, 0)

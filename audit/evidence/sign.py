@@ -1,0 +1,255 @@
+"""Sign evidence, and check the signatures beside it.
+
+Each signer adds one envelope of one signature, ``signatures/<keyid>.dsse.json``: a maintainer
+signs without rewriting what another one signed, and each states their own name and comment. DSSE
+holds that equal to one envelope of several signatures, and both are read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+from pydantic import ValidationError
+
+from ...banks.errors import InputError, printable
+from .dsse import (
+    SUFFIX,
+    Envelope,
+    EnvelopeFault,
+    SignatureEntry,
+    decode,
+    read_envelope,
+    short,
+    sign_payload,
+    verifies,
+    write_new,
+)
+from .identity import changed_files, manifest_digest
+from .keys import PublicKey, SigningKey
+from .load import Evidence
+from .manifest import MANIFEST_FILE, SIGNATURES
+from .statement import PAYLOAD_TYPE, Statement, first_difference, make_statement
+from .view import record_view
+
+_MAX_COMMENT: Final = 4096
+_SHOWN: Final = 16
+"""Hex digits of a manifest's digest in messages."""
+
+
+class Trust(StrEnum):
+    """What a check of one signature found."""
+
+    TRUSTED = "trusted"
+    """One of the given keys made it, and it states what this evidence states."""
+    UNKNOWN_KEY = "unknown_key"
+    """It states what this evidence states, by a key that was not given: not trusted."""
+    PROBLEM = "problem"
+    """It does not hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class SignatureState:
+    """One signature, or what is wrong with a file that should hold one.
+
+    Attributes:
+        file: path inside the evidence directory.
+        trust: the answer.
+        code: names the problem; equal to ``trust`` where there is none.
+        keyid: as the envelope gives it; empty where it gives none.
+        text: one sentence.
+    """
+
+    file: str
+    trust: Trust
+    code: str
+    keyid: str
+    text: str
+
+
+def sign_evidence(
+    evidence: Evidence, key: SigningKey, *, signer: str | None = None, comment: str = ""
+) -> Path:
+    """Add a signature that states the record's verdict and class, and return its file.
+
+    Args:
+        evidence: what is signed; whatever its verdict is.
+        key: of the signer.
+        signer: name of the signer; None takes the comment of the key's ``.pub`` file.
+        comment: kept in what is signed, such as a reason or the pull request.
+
+    Raises:
+        InputError: a file does not hold the bytes that the manifest records, there is no name, the
+            key has signed already, or the file cannot be written. Nothing was written.
+    """
+    name = signer if signer is not None else key.comment
+    if name is None:
+        raise InputError("signer", "no name", "given: the key has no .pub with a comment", "sign")
+    if not name.strip() or not name.isprintable():
+        raise InputError("signer", name, "printable text", "sign")
+    if len(comment) > _MAX_COMMENT:
+        raise InputError("comment", f"{len(comment):,} characters", f"<= {_MAX_COMMENT:,}", "sign")
+    changed = changed_files(evidence)
+    if changed:
+        expected = f"the files that {MANIFEST_FILE} records"
+        raise InputError("evidence", "; ".join(changed), expected, str(evidence.directory))
+    target = evidence.directory / SIGNATURES / f"{short(key.keyid)}{SUFFIX}"
+    if target.exists():
+        raise InputError("key", f"{short(key.keyid)}, has signed", "one that has not", str(target))
+    digest = manifest_digest(evidence)
+    statement = make_statement(record_view(evidence), evidence.kind, digest, name, comment)
+    write_new(target, sign_payload(json.dumps(statement, sort_keys=True).encode(), key))
+    return target
+
+
+def check_signatures(evidence: Evidence, keys: Sequence[PublicKey] = ()) -> list[SignatureState]:
+    """Check every signature of the evidence.
+
+    Args:
+        evidence: whose ``signatures`` folder is read; that its files hold what the manifest
+            records is checked elsewhere.
+        keys: those that are trusted; each is expected to have signed.
+
+    Returns:
+        one state per signature, problems included; what is wrong in an envelope is named and
+        never raised.
+
+    Raises:
+        InputError: the record itself cannot be read.
+    """
+    found = _without_duplicates(list(_states(evidence, keys)))
+    signed = {state.keyid for state in found if state.trust is Trust.TRUSTED}
+    for key in keys:
+        if key.keyid not in signed:
+            text = f"no signature of this evidence by {key.name} (keyid {short(key.keyid)})"
+            found.append(_problem(SIGNATURES, "missing_signature", text, key.keyid))
+    return found
+
+
+def _states(evidence: Evidence, keys: Sequence[PublicKey]) -> Iterator[SignatureState]:
+    folder = evidence.directory / SIGNATURES
+    if not folder.exists() and not folder.is_symlink():
+        return
+    try:
+        paths = sorted(folder.iterdir())
+    except OSError as error:
+        yield _problem(SIGNATURES, "unreadable", f"no folder: {error.strerror}")
+        return
+    for path in paths:
+        yield from _of_file(evidence, path, keys)
+
+
+def _of_file(evidence: Evidence, path: Path, keys: Sequence[PublicKey]) -> Iterator[SignatureState]:
+    file = f"{SIGNATURES}/{path.name}"
+    if not path.name.endswith(SUFFIX) or not path.is_file():
+        yield _problem(file, "stray_file", f"no file of the name *{SUFFIX}")
+        return
+    try:
+        envelope = read_envelope(path)
+        payload = decode(envelope.payload, "the payload")
+        if envelope.payloadType != PAYLOAD_TYPE:
+            got = envelope.payloadType[:60]
+            raise EnvelopeFault("payload_type", f"payload type {got!r} is not {PAYLOAD_TYPE}")
+        if not envelope.signatures:
+            raise EnvelopeFault("no_signatures", "the envelope holds no signature")
+        statement = _statement(payload)
+    except EnvelopeFault as fault:
+        yield _problem(file, fault.code, str(fault))
+        return
+    wrong = _says_other(evidence, statement)
+    for entry in envelope.signatures:
+        yield _of_signature(file, envelope, payload, entry, statement, wrong, keys)
+
+
+def _statement(payload: bytes) -> Statement:
+    try:
+        return Statement.model_validate_json(payload)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        field = ".".join(str(part) for part in first["loc"]) or "payload"
+        text = f"the payload is no in-toto test result: {field}: {first['msg']}"
+        raise EnvelopeFault("no_statement", text) from error
+
+
+def _says_other(evidence: Evidence, statement: Statement) -> EnvelopeFault | None:
+    """How the statement is not about this evidence, or not what its record says."""
+    subject = statement.subject[0]
+    digest = manifest_digest(evidence)
+    signed = subject.digest.get("sha256")
+    if signed != digest:
+        text = f"it signs other evidence: {str(signed)[:_SHOWN]}, and this is {digest[:_SHOWN]}"
+        return EnvelopeFault("other_evidence", text)
+    expected = make_statement(
+        record_view(evidence), evidence.kind, digest, statement.signer, statement.comment
+    )
+    different = first_difference(statement, expected)
+    return EnvelopeFault("other_claim", different) if different else None
+
+
+def _of_signature(
+    file: str,
+    envelope: Envelope,
+    payload: bytes,
+    entry: SignatureEntry,
+    statement: Statement,
+    wrong: EnvelopeFault | None,
+    keys: Sequence[PublicKey],
+) -> SignatureState:
+    """Judge one signature: first who made it, then what it says."""
+    keyid = entry.keyid
+    try:
+        signature = decode(entry.sig, "the signature")
+    except EnvelopeFault as fault:
+        return _problem(file, fault.code, str(fault), keyid)
+    maker = _maker(envelope, payload, signature, keyid, keys)
+    if maker is None and any(key.keyid == keyid for key in keys):
+        text = f"the signature by keyid {short(keyid)} does not fit the payload"
+        return _problem(file, "bad_signature", text, keyid)
+    if maker is not None and maker.keyid != keyid:
+        text = f"keyid {short(keyid)!r} is named, but {maker.name} ({short(maker.keyid)}) signed"
+        return _problem(file, "other_keyid", text, keyid)
+    if wrong is not None:
+        return _problem(file, wrong.code, str(wrong), keyid)
+    if maker is None:
+        text = f"signed by keyid {short(keyid) or '(none)'}, key not given: not trusted"
+        return _holds(file, Trust.UNKNOWN_KEY, keyid, text)
+    text = f"signed by {maker.name} (keyid {short(keyid)}) as {statement.signer!r}"
+    return _holds(file, Trust.TRUSTED, keyid, text)
+
+
+def _maker(
+    envelope: Envelope, payload: bytes, signature: bytes, keyid: str, keys: Sequence[PublicKey]
+) -> PublicKey | None:
+    """The key that made the signature. The keyid only says which to try first, as DSSE demands."""
+    for key in sorted(keys, key=lambda key: key.keyid != keyid):
+        if verifies(payload, envelope.payloadType, signature, key):
+            return key
+    return None
+
+
+def _without_duplicates(states: Sequence[SignatureState]) -> list[SignatureState]:
+    """A second signature by one keyid adds nothing, and a count of signers must not see it."""
+    seen: set[str] = set()
+    result = []
+    for state in states:
+        holds = state.trust is not Trust.PROBLEM
+        if holds and state.keyid in seen:
+            text = f"keyid {short(state.keyid)} has signed in a file or entry before this one"
+            state = _problem(state.file, "duplicate_keyid", text, state.keyid)
+        elif holds and state.keyid:
+            seen.add(state.keyid)
+        result.append(state)
+    return result
+
+
+def _holds(file: str, trust: Trust, keyid: str, text: str) -> SignatureState:
+    # What others wrote goes to a terminal: no control characters.
+    return SignatureState(printable(file), trust, trust, printable(keyid), printable(text))
+
+
+def _problem(file: str, code: str, text: str, keyid: str = "") -> SignatureState:
+    return SignatureState(printable(file), Trust.PROBLEM, code, printable(keyid), printable(text))

@@ -1,0 +1,585 @@
+"""A signature binds one verdict to one evidence: no edit and no other use of it goes unseen."""
+
+import base64
+import json
+import random
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+from google.protobuf import json_format
+from hypothesis import given
+from hypothesis import strategies as st
+from in_toto_attestation.predicates.test_result.v0 import test_result_pb2
+from in_toto_attestation.v1 import statement_pb2
+from in_toto_attestation.v1.statement import Statement as OtherStatement
+from securesystemslib.dsse import Envelope as OtherEnvelope
+
+from neartie.audit.evidence import dsse
+from neartie.audit.evidence.dsse import sign_payload
+from neartie.audit.evidence.identity import manifest_digest
+from neartie.audit.evidence.keys import PublicKey, SigningKey, load_public_key, load_signing_key
+from neartie.audit.evidence.load import Evidence, load_evidence
+from neartie.audit.evidence.sign import SignatureState, Trust, check_signatures, sign_evidence
+from neartie.audit.verdict import NumericsClass, State
+from neartie.banks.errors import InputError
+
+MakeEvidence = Callable[..., Evidence]
+NAME = "Ada <ada@example.org>"
+
+
+@pytest.fixture(scope="session")
+def key_files(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Private key files in OpenSSH's format by name, each with its .pub beside it."""
+    folder = tmp_path_factory.mktemp("keys")
+
+    def of(name: str) -> Path:
+        path = folder / name
+        if not path.exists():
+            key: Any = (
+                ec.generate_private_key(ec.SECP256R1())
+                if name.startswith("ec")
+                else ed25519.Ed25519PrivateKey.generate()
+            )
+            path.write_bytes(
+                key.private_bytes(
+                    serialization.Encoding.PEM,
+                    serialization.PrivateFormat.OpenSSH,
+                    serialization.NoEncryption(),
+                )
+            )
+            public = key.public_key().public_bytes(
+                serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
+            )
+            path.with_name(name + ".pub").write_bytes(public + f" {NAME} {name}\n".encode())
+        return path
+
+    return of
+
+
+@pytest.fixture
+def ada(key_files: Callable[[str], Path]) -> SigningKey:
+    return load_signing_key(key_files("ada"), lambda: None)
+
+
+@pytest.fixture
+def ada_public(key_files: Callable[[str], Path]) -> PublicKey:
+    return load_public_key(key_files("ada").with_name("ada.pub"))
+
+
+@pytest.fixture
+def bob(key_files: Callable[[str], Path]) -> SigningKey:
+    return load_signing_key(key_files("ec-bob"), lambda: None)
+
+
+@pytest.fixture
+def bob_public(key_files: Callable[[str], Path]) -> PublicKey:
+    return load_public_key(key_files("ec-bob").with_name("ec-bob.pub"))
+
+
+def codes(states: list[SignatureState]) -> list[str]:
+    return [state.code for state in states]
+
+
+def payload_of(file: Path) -> dict[str, Any]:
+    statement: dict[str, Any] = json.loads(
+        base64.b64decode(json.loads(file.read_text())["payload"])
+    )
+    return statement
+
+
+def replace_payload(
+    file: Path, key: SigningKey, change: Callable[[dict[str, Any]], object]
+) -> None:
+    """Sign a changed statement with the signer's own key: only its content is wrong."""
+    statement = payload_of(file)
+    change(statement)
+    file.write_text(json.dumps(sign_payload(json.dumps(statement).encode(), key)))
+
+
+@pytest.mark.parametrize(
+    ("payload_type", "body", "expected"),
+    [
+        # protocol.md, "Test Vectors".
+        (
+            "http://example.com/HelloWorld",
+            b"hello world",
+            b"DSSEv1 29 http://example.com/HelloWorld 11 hello world",
+        ),
+        # By the definition: lengths are those of bytes, and an empty part keeps its spaces.
+        ("", b"", b"DSSEv1 0  0 "),
+        ("h\u00e9", b"\xff\x00", b"DSSEv1 3 h\xc3\xa9 2 \xff\x00"),
+    ],
+)
+def test_the_encoding_is_that_of_the_specification(
+    payload_type: str, body: bytes, expected: bytes
+) -> None:
+    assert OtherEnvelope(body, payload_type, {}).pae() == expected
+
+
+def test_the_signature_of_the_specification_verifies(tmp_path: Path) -> None:
+    # Key, payload and signature of protocol.md; there r and s stand side by side, here in DER.
+    from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
+
+    x = 46950820868899156662930047687818585632848591499744589407958293238635476079160
+    y = 5640078356564379163099075877009565129882514886557779369047442380624545832820
+    public = ec.EllipticCurvePublicNumbers(x, y, ec.SECP256R1()).public_key()
+    (tmp_path / "k").write_bytes(
+        public.public_bytes(
+            serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+        )
+    )
+    raw = base64.b64decode(
+        "A3JqsQGtVsJ2O2xqrI5IcnXip5GToJ3F+FnZ+O88SjtR6rDAajabZKciJTfUiHqJPcIAriEGAHTVeCUjW2JIZA=="
+    )
+    signature = encode_dss_signature(int.from_bytes(raw[:32]), int.from_bytes(raw[32:]))
+    key = load_public_key(tmp_path / "k")
+    kind = "http://example.com/HelloWorld"
+    assert dsse.verifies(b"hello world", kind, signature, key)
+    assert not dsse.verifies(b"hello worle", kind, signature, key)
+    assert not dsse.verifies(b"hello world", kind + "s", signature, key)
+
+
+@pytest.mark.parametrize("kind", ["audit", "gate"])
+@pytest.mark.parametrize("state", list(State))
+def test_a_statement_holds_what_the_record_says_by_in_totos_own_types(
+    make_evidence: MakeEvidence, ada: SigningKey, state: State, kind: str
+) -> None:
+    def edit(record: dict[str, Any]) -> None:
+        record["verdict"]["state"] = str(state)
+        record["numerics_class"] = "BEHAVIOURAL" if state is State.FAIL else "LIGHT"
+
+    evidence = make_evidence(edit=edit, kind=kind)
+    file = sign_evidence(evidence, ada, comment="for #12")
+    statement = payload_of(file)
+    empty = statement_pb2.Statement()  # pyright: ignore[reportAttributeAccessIssue] # run time
+    parsed = json_format.ParseDict(statement, empty)
+    OtherStatement.copy_from_pb(parsed).validate()
+    message = test_result_pb2.TestResult()  # pyright: ignore[reportAttributeAccessIssue]
+    result = json_format.ParseDict(statement["predicate"], message)
+    expected = {"PASS": "PASSED", "PASS_WITH_LIMITATIONS": "WARNED"}.get(state, "FAILED")
+    assert result.result == expected
+    assert [c.name for c in result.configuration] == ["command", "policy", "gaussian:rows=24"]
+    assert json.loads(result.configuration[1].content) == evidence.record["policy"]
+    assert result.configuration[2].digest["sha256"] == evidence.record["banks"][0]["digest"]
+    assert list(result.passed_tests) == [
+        "gaussian:rows=24 at width 9",
+        "gaussian:rows=24 at width 12",
+    ]
+    assert list(result.warned_tests) == ["limitation"]
+    assert list(result.failed_tests) == ["set_rate"]
+    (subject,) = statement["subject"]
+    assert subject["digest"] == {"sha256": manifest_digest(evidence)}
+    assert subject["annotations"] == {
+        "neartie_kind": kind,
+        "neartie_verdict": str(state),
+        "neartie_numerics_class": "BEHAVIOURAL" if state is State.FAIL else "LIGHT",
+        "neartie_structural_tag": "BF16-structural",
+        "neartie_provisional_class": "LIGHT",
+        "neartie_signer": f"{NAME} ada",
+        "neartie_comment": "for #12",
+    }
+
+
+def test_other_libraries_read_the_envelope(
+    make_evidence: MakeEvidence, ada: SigningKey, ada_public: PublicKey
+) -> None:
+    file = sign_evidence(make_evidence(), ada)
+    envelope = OtherEnvelope.from_dict(json.loads(file.read_text()))
+    assert list(envelope.verify([ada_public.scheme], 1)) == [ada_public.keyid]
+    assert envelope.payload_type == "application/vnd.in-toto+json"
+
+
+def test_two_signers_and_what_a_key_says_of_them(
+    make_evidence: MakeEvidence,
+    ada: SigningKey,
+    bob: SigningKey,
+    ada_public: PublicKey,
+    bob_public: PublicKey,
+) -> None:
+    evidence = make_evidence()
+    assert check_signatures(evidence) == []
+    sign_evidence(evidence, ada)
+    sign_evidence(evidence, bob, signer="Bob")
+    both = check_signatures(evidence, [ada_public, bob_public])
+    assert [s.trust for s in both] == [Trust.TRUSTED] * 2
+    assert any(s.text.endswith("as 'Bob'") for s in both)
+    by_id = {s.keyid: s for s in check_signatures(evidence, [ada_public])}
+    assert by_id[ada.keyid].trust is Trust.TRUSTED
+    unknown = by_id[bob.keyid]
+    assert unknown.trust is Trust.UNKNOWN_KEY
+    assert unknown.text == f"signed by keyid {bob.keyid[:16]}, key not given: not trusted"
+    assert set(codes(check_signatures(evidence))) == {"unknown_key"}
+
+
+def test_signatures_are_seen_without_the_extra(
+    make_evidence: MakeEvidence, ada: SigningKey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evidence = make_evidence()
+    sign_evidence(evidence, ada)
+    for name in ("cryptography", "securesystemslib", "securesystemslib.dsse"):
+        monkeypatch.setitem(sys.modules, name, None)
+    assert codes(check_signatures(evidence)) == ["unknown_key"]
+
+
+def test_one_envelope_of_two_signatures_is_read_too(
+    make_evidence: MakeEvidence,
+    ada: SigningKey,
+    bob: SigningKey,
+    ada_public: PublicKey,
+    bob_public: PublicKey,
+) -> None:
+    evidence = make_evidence()
+    file = sign_evidence(evidence, ada)
+    document = json.loads(file.read_text())
+    payload = base64.b64decode(document["payload"])
+    document["signatures"] += sign_payload(payload, bob)["signatures"]
+    file.write_text(json.dumps(document))
+    assert codes(check_signatures(evidence, [ada_public, bob_public])) == ["trusted", "trusted"]
+    document["signatures"] += document["signatures"][:1]
+    file.write_text(json.dumps(document))
+    states = check_signatures(evidence, [ada_public, bob_public])
+    assert codes(states) == ["trusted", "trusted", "duplicate_keyid"]
+
+
+def test_a_copied_file_is_a_duplicate(
+    make_evidence: MakeEvidence, ada: SigningKey, ada_public: PublicKey
+) -> None:
+    evidence = make_evidence()
+    file = sign_evidence(evidence, ada)
+    file.with_name("z.dsse.json").write_bytes(file.read_bytes())
+    assert codes(check_signatures(evidence, [ada_public])) == ["trusted", "duplicate_keyid"]
+
+
+def test_a_signature_of_other_evidence_is_named(
+    make_evidence: MakeEvidence, ada: SigningKey, ada_public: PublicKey
+) -> None:
+    first = make_evidence("first")
+    second = make_evidence("second", date="2026-01-02T00:00:00+00:00")
+    file = sign_evidence(first, ada)
+    taken = second.directory / "signatures" / file.name
+    taken.parent.mkdir()
+    taken.write_bytes(file.read_bytes())
+    states = check_signatures(second, [ada_public])
+    assert codes(states) == ["other_evidence", "missing_signature"]
+    assert "other evidence" in states[0].text
+    assert codes(check_signatures(second)) == ["other_evidence"]
+
+
+@pytest.mark.parametrize(
+    ("field", "change"),
+    [
+        ("result", lambda s: s["predicate"].update(result="PASSED")),
+        ("configuration", lambda s: s["predicate"]["configuration"].pop()),
+        ("failedTests", lambda s: s["predicate"].update(failedTests=[])),
+        ("warnedTests", lambda s: s["predicate"].pop("warnedTests")),
+        ("passedTests", lambda s: s["predicate"]["passedTests"].append("more")),
+        ("neartie_verdict", lambda s: claims(s).update(neartie_verdict="PASS")),
+        ("neartie_numerics_class", lambda s: claims(s).update(neartie_numerics_class="LIGHT")),
+        ("neartie_structural_tag", lambda s: claims(s).pop("neartie_structural_tag")),
+        ("neartie_kind", lambda s: claims(s).update(neartie_kind="gate")),
+        ("neartie_signer", lambda s: claims(s).update(neartie_signer=["x"])),
+    ],
+)
+def test_a_signer_who_states_more_than_the_record_is_found(
+    make_evidence: MakeEvidence,
+    ada: SigningKey,
+    ada_public: PublicKey,
+    field: str,
+    change: Callable[[dict[str, Any]], object],
+) -> None:
+    evidence = make_evidence()
+    file = sign_evidence(evidence, ada)
+    replace_payload(file, ada, change)
+    state = check_signatures(evidence, [ada_public])[0]
+    assert state.code == "other_claim"
+    assert state.text.startswith(f"{field} is ")
+    assert codes(check_signatures(evidence)) == ["other_claim"]
+
+
+def claims(statement: dict[str, Any]) -> dict[str, Any]:
+    annotations: dict[str, Any] = statement["subject"][0]["annotations"]
+    return annotations
+
+
+def test_a_field_that_nobody_knows_is_ignored_as_in_toto_demands(
+    make_evidence: MakeEvidence, ada: SigningKey, ada_public: PublicKey
+) -> None:
+    evidence = make_evidence()
+    file = sign_evidence(evidence, ada)
+    replace_payload(file, ada, lambda s: (s.update(more=1), claims(s).update(more=1)))
+    assert codes(check_signatures(evidence, [ada_public])) == ["trusted"]
+
+
+@pytest.mark.parametrize("name", ["ada", "ec-bob"])
+def test_every_bit_of_payload_and_signature_counts(
+    make_evidence: MakeEvidence, key_files: Callable[[str], Path], name: str
+) -> None:
+    key = load_signing_key(key_files(name), lambda: None)
+    public = load_public_key(key_files(name).with_name(name + ".pub"))
+    evidence = make_evidence()
+    file = sign_evidence(evidence, key)
+    envelope = json.loads(file.read_text())
+    payload = base64.b64decode(envelope["payload"])
+    signature = base64.b64decode(envelope["signatures"][0]["sig"])
+    assert codes(check_signatures(evidence, [public])) == ["trusted"]
+    edits = 0
+    for what, data in (("payload", payload), ("sig", signature)):
+        for bit in range(8 * len(data)):
+            changed = bytearray(data)
+            changed[bit // 8] ^= 1 << bit % 8
+            text = base64.b64encode(changed).decode()
+            document = dict(envelope)
+            if what == "payload":
+                document["payload"] = text
+            else:
+                document["signatures"] = [{**envelope["signatures"][0], "sig": text}]
+            file.write_text(json.dumps(document))
+            states = check_signatures(evidence, [public])
+            assert states
+            assert all(s.trust is Trust.PROBLEM for s in states), (what, bit)
+            edits += 1
+    assert edits > 5000
+
+
+def test_every_edited_character_of_the_file_is_found_or_changes_nothing(
+    make_evidence: MakeEvidence, ada: SigningKey, ada_public: PublicKey
+) -> None:
+    evidence = make_evidence()
+    file = sign_evidence(evidence, ada)
+    original = file.read_text()
+    meaning = json.loads(original)
+    dice = random.Random(0)
+    found = 0
+    for at in range(len(original)):
+        other = dice.choice([c for c in 'Aa0+/=-_"{}[],: \n\\\x00\u00e9' if c != original[at]])
+        for edited in (
+            original[:at] + other + original[at + 1 :],
+            original[:at] + original[at + 1 :],
+            original[:at],
+        ):
+            file.write_text(edited)
+            trusted = codes(check_signatures(evidence, [ada_public])) == ["trusted"]
+            if trusted:
+                assert json.loads(edited) == meaning, (at, other)
+            found += not trusted
+    assert found > 3 * len(original) - 120  # What is left is white space between the fields.
+
+
+@pytest.mark.parametrize(
+    ("code", "edit"),
+    [
+        ("payload_type", {"payloadType": "application/json"}),
+        ("payload_type", {"payloadType": "application/vnd.in-toto+JSON"}),
+        ("no_signatures", {"signatures": []}),
+        ("base64", {"payload": "a"}),
+        ("base64", {"payload": "\u00e9\u00e9\u00e9\u00e9"}),
+        ("no_statement", {"payload": ""}),
+        ("no_statement", {"payload": base64.b64encode(b"[" * 9000).decode()}),
+        ("no_statement", {"payload": base64.b64encode(b"\xff{}").decode()}),
+        ("no_statement", {"payload": base64.b64encode(b"{}").decode()}),
+        ("no_envelope", {"payload": 1}),
+        ("no_envelope", {"payload": None}),
+        ("no_envelope", {"signatures": None}),
+        ("no_envelope", {"signatures": {}}),
+        ("no_envelope", {"signatures": [{}]}),
+        ("no_envelope", {"signatures": [{"sig": 1}]}),
+        ("base64", {"signatures": [{"sig": "*"}]}),
+        ("unknown_key", {"signatures": [{"sig": ""}]}),
+    ],
+)
+def test_what_is_wrong_in_an_envelope_is_named(
+    make_evidence: MakeEvidence,
+    ada: SigningKey,
+    ada_public: PublicKey,
+    code: str,
+    edit: dict[str, Any],
+) -> None:
+    evidence = make_evidence()
+    file = sign_evidence(evidence, ada)
+    file.write_text(json.dumps({**json.loads(file.read_text()), **edit}))
+    assert codes(check_signatures(evidence, [ada_public])) == [code, "missing_signature"]
+
+
+def test_spare_bits_of_base64_are_no_second_spelling() -> None:
+    assert dsse.decode("aGVsbG8gd29ybGQ=", "x") == b"hello world"
+    assert dsse.decode("_-8=", "x") == dsse.decode("/+8=", "x") == b"\xff\xef"
+    for text in ("aGVsbG8gd29ybGR=", "aGVsbG8gd29ybGQ", "aGVs\nbG8=", "_+8=", "aGVsbG8gd29ybGQ=="):
+        with pytest.raises(dsse.EnvelopeFault, match="is not base64"):
+            dsse.decode(text, "x")
+
+
+@pytest.mark.parametrize(
+    ("code", "make"),
+    [
+        ("stray_file", lambda f: (f / "notes.txt").write_text("x")),
+        ("stray_file", lambda f: (f / "x.dsse.json").mkdir()),
+        ("stray_file", lambda f: (f / "x.dsse.json").symlink_to("nowhere")),
+        ("too_large", lambda f: (f / "x.dsse.json").write_text(" " * (1 << 20) + "{}")),
+        ("no_envelope", lambda f: (f / "x.dsse.json").write_bytes(b"\x00")),
+        ("no_envelope", lambda f: (f / "x.dsse.json").write_bytes(b"")),
+    ],
+)
+def test_what_else_lies_in_the_folder_is_named(
+    make_evidence: MakeEvidence, code: str, make: Callable[[Path], object]
+) -> None:
+    evidence = make_evidence()
+    folder = evidence.directory / "signatures"
+    folder.mkdir()
+    make(folder)
+    assert codes(check_signatures(evidence)) == [code]
+
+
+def test_a_file_in_the_folders_place_is_named(make_evidence: MakeEvidence) -> None:
+    evidence = make_evidence()
+    (evidence.directory / "signatures").write_text("x")
+    assert codes(check_signatures(evidence)) == ["unreadable"]
+
+
+def test_stripped_signatures_are_missed(
+    make_evidence: MakeEvidence, ada: SigningKey, ada_public: PublicKey
+) -> None:
+    evidence = make_evidence()
+    sign_evidence(evidence, ada).unlink()
+    (missing,) = check_signatures(evidence, [ada_public])
+    assert missing.code == "missing_signature"
+    assert f"{NAME} ada" in missing.text
+
+
+def test_a_keyid_is_a_hint_and_no_proof(
+    make_evidence: MakeEvidence, ada: SigningKey, ada_public: PublicKey, bob_public: PublicKey
+) -> None:
+    evidence = make_evidence()
+    file = sign_evidence(evidence, ada)
+    envelope = json.loads(file.read_text())
+    envelope["signatures"][0]["keyid"] = bob_public.keyid
+    file.write_text(json.dumps(envelope))
+    both = [ada_public, bob_public]
+    assert codes(check_signatures(evidence, both))[0] == "other_keyid"
+    assert codes(check_signatures(evidence, [bob_public]))[0] == "bad_signature"
+
+
+def test_what_others_wrote_reaches_no_terminal_as_control(
+    make_evidence: MakeEvidence, ada: SigningKey
+) -> None:
+    evidence = make_evidence()
+    file = sign_evidence(evidence, ada)
+    envelope = json.loads(file.read_text())
+    envelope["signatures"][0]["keyid"] = "\x1b[2J\n"
+    (file.parent / "\x1b.dsse.json").write_text(json.dumps(envelope))
+    states = check_signatures(evidence)
+    assert all((s.file + s.keyid + s.text).isprintable() for s in states)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+def test_no_envelope_and_no_statement_raises(
+    make_evidence: MakeEvidence, ada: SigningKey, ada_public: PublicKey
+) -> None:
+    evidence = make_evidence()
+    file = sign_evidence(evidence, ada)
+    envelope, statement = json.loads(file.read_text()), payload_of(file)
+
+    @given(st.sampled_from(sorted(envelope)), JSON, st.sampled_from(sorted(statement)), JSON)
+    def check(outer: str, value: Any, inner: str, other: Any) -> None:
+        for document in (
+            {**envelope, outer: value},
+            sign_payload(json.dumps({**statement, inner: other}).encode(), ada),
+        ):
+            if document in (envelope, sign_payload(json.dumps(statement).encode(), ada)):
+                continue
+            file.write_text(json.dumps(document))
+            states = check_signatures(evidence, [ada_public])
+            assert all(s.trust is not Trust.TRUSTED for s in states)
+
+    check()
+
+
+def test_evidence_that_was_changed_is_not_signed(
+    make_evidence: MakeEvidence, ada: SigningKey
+) -> None:
+    evidence = make_evidence()
+    record = evidence.directory / "audit.json"
+    record.write_text(record.read_text().replace("UNKNOWN", "BITWISE"))
+    (evidence.directory / "values.parquet").unlink()
+    with pytest.raises(InputError) as error:
+        sign_evidence(load_evidence(evidence.directory), ada)
+    assert "audit.json was changed; values.parquet is missing" in str(error.value)
+    assert not (evidence.directory / "signatures").exists()
+
+
+def test_a_manifest_that_does_not_list_the_record_is_not_signed(
+    make_evidence: MakeEvidence, ada: SigningKey
+) -> None:
+    evidence = make_evidence()
+    for files in ({}, {"values.parquet": "0"}, None, 3):
+        (evidence.directory / "manifest.json").write_text(json.dumps({"files": files}))
+        with pytest.raises(InputError, match=r"^files="):
+            sign_evidence(load_evidence(evidence.directory), ada)
+
+
+def test_a_file_outside_is_not_read(make_evidence: MakeEvidence, ada: SigningKey) -> None:
+    evidence = make_evidence()
+    manifest = json.loads((evidence.directory / "manifest.json").read_text())
+    manifest["files"]["../../x"] = "0"
+    (evidence.directory / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(InputError, match=r"\.\./\.\./x lies outside"):
+        sign_evidence(load_evidence(evidence.directory), ada)
+
+
+def test_one_key_signs_once(make_evidence: MakeEvidence, ada: SigningKey) -> None:
+    evidence = make_evidence()
+    file = sign_evidence(evidence, ada)
+    before = file.read_bytes()
+    with pytest.raises(InputError, match="has signed, but should be one that has not"):
+        sign_evidence(evidence, ada)
+    assert file.read_bytes() == before
+    assert [p.name for p in file.parent.iterdir()] == [file.name]
+
+
+def test_a_signature_that_cannot_be_written_leaves_nothing(
+    make_evidence: MakeEvidence, ada: SigningKey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evidence = make_evidence()
+    before = sorted(evidence.directory.iterdir())
+
+    def full(*arguments: Any, **named: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(json, "dump", full)
+    with pytest.raises(InputError, match=r"No space left on device"):
+        sign_evidence(evidence, ada)
+    assert sorted(evidence.directory.iterdir()) == before
+
+
+@pytest.mark.parametrize("signer", ["", " ", "a\nb"])
+def test_a_signer_has_a_name(make_evidence: MakeEvidence, ada: SigningKey, signer: str) -> None:
+    with pytest.raises(InputError, match=r"^signer="):
+        sign_evidence(make_evidence(), ada, signer=signer)
+
+
+def test_a_key_without_a_comment_needs_a_name(make_evidence: MakeEvidence, ada: SigningKey) -> None:
+    nameless = SigningKey(ada.keyid, None, ada.signer)
+    evidence = make_evidence()
+    with pytest.raises(InputError, match="no name, but should be given"):
+        sign_evidence(evidence, nameless)
+    with pytest.raises(InputError, match=r"^comment=5,000 characters"):
+        sign_evidence(evidence, ada, comment="x" * 5000)
+
+
+@pytest.mark.parametrize("numerics_class", list(NumericsClass))
+def test_the_class_is_the_records(
+    make_evidence: MakeEvidence, ada: SigningKey, numerics_class: NumericsClass
+) -> None:
+    evidence = make_evidence(edit=lambda r: r.update(numerics_class=str(numerics_class)))
+    statement = payload_of(sign_evidence(evidence, ada))
+    assert claims(statement)["neartie_numerics_class"] == numerics_class
