@@ -6,10 +6,11 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from ...banks.bank import Bank
 from ...banks.errors import InputError
+from ...kernels.cuda.lang import unavailable
 from ..bank_run import BankOutcome
 from ..certificates import swaps_table
 from ..metrics.margins import check_sample
@@ -17,6 +18,7 @@ from ..observed import BatchFinding, Coverage, Observed
 from ..policy import Policy
 from ..summary import summarise
 from ..verdict import Verdict, judge
+from .device_texts import device_limitations
 from .plan import (
     DEFAULT_ROWS,
     DEFAULT_SOURCE,
@@ -30,8 +32,6 @@ from .result import GateResult
 from .shard import ShardResult
 from .shard_file import read_shard
 from .workers import Progress, plan_directory, run_shards
-
-NOT_RUN_REASON: Final = "no device {device} here"
 
 
 def run_gate(
@@ -66,7 +66,8 @@ def run_gate(
         workers: processes; the record has the same bits for any number.
         work: keeps finished shards, so that an interrupted run goes on; None keeps nothing.
         sample: (events, rows) of a small sample to be held against the gate.
-        device: ``cpu``; another one is recorded as not run.
+        device: ``cpu``, or ``cuda``: the selects with the device's own exp and tanh, or with a
+            form that ``score=`` names. Without a device nothing is run, and the record says why.
         shard_rows: rows of one shard.
         sample_every: one row in so many is checked by the reference in full; None takes 512, or
             4096 where outputs are recorded.
@@ -81,20 +82,22 @@ def run_gate(
         raise InputError("workers", workers, "at least 1", "gate")
     began = time.perf_counter()
     limits = policy or Policy()
+    absent = unavailable() if device == "cuda" else None
     plan, banks = make_plan(
         baseline, candidate, source, rows=rows, widths=widths, seed=seed, policy=limits,
         shard_rows=shard_rows, sample_every=sample_every,
+        device=device, on_device=device == "cuda" and absent is None,
     )  # fmt: skip
     if sample is not None:
         check_sample(*sample, 0, 1)
     merged: dict[tuple[int, int], ShardResult] = {}
     reused = 0
-    if device == "cpu":
+    if absent is None:
         with _directory(work) as place:
             directory = plan_directory(Path(place), plan)
             reused = run_shards(plan, directory, workers, progress)
             merged = _merge(plan, directory)
-    observed, verdict = _judged(plan, banks, merged, limits, device)
+    observed, verdict = _judged(plan, banks, merged, limits, absent)
     record = gate_record(plan, banks, merged, observed, verdict, limits, sample, device)
     certificates = [c for result in merged.values() for c in result.certificates]
     seconds = time.perf_counter() - began
@@ -139,7 +142,7 @@ def _judged(
     banks: Sequence[Bank],
     merged: dict[tuple[int, int], ShardResult],
     policy: Policy,
-    device: str,
+    absent: str | None,
 ) -> tuple[Observed, Verdict]:
     outcomes = []
     for number, bank in enumerate(banks):
@@ -147,8 +150,8 @@ def _judged(
         for width in plan.widths:
             result = merged.get((number, width))
             reason = "" if result else "no rows of this bank fall to it"
-            if device != "cpu":
-                reason = NOT_RUN_REASON.format(device=device)
+            if absent is not None:
+                reason = absent
             outcome.coverage.append(Coverage(bank.name, width, not reason, reason))
             if result is None:
                 continue
@@ -190,6 +193,8 @@ def _limitations(
     left = sum(result.left_out for result in merged.values())
     if left:
         texts.append(f"{left:,} differing rows are counted and have no certificate of their own")
+    if plan.device != "cpu":
+        return texts + device_limitations(plan)
     for side, name in zip(plan.sides(), ("baseline", "candidate"), strict=True):
         if side.recorded is None:
             texts.append(f"{name} {side.spec} is CPU arithmetic, not the kernel on its device")
