@@ -7,14 +7,16 @@ back with ids, weights and boundary keys, and are compared and judged by the sam
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
-from typing import Final
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from ...banks.bank import Bank, RowBlock
-from ...kernels.cuda.rows import UNDECIDED, RowPair, ScreenedRows, slots_of
+from ...kernels.cuda.rows import ROWS_AT_ONCE, UNDECIDED, RowPair, ScreenedRows, slots_of
 from ...kernels.cuda.selects import DeviceSelect
 from ...kernels.device_select import device_select
 from ...kernels.fast_compare import DIFFERENT, REORDERED, ULP_BINS
@@ -35,8 +37,8 @@ from .shard import (
     sampled_rows,
 )
 
-DEVICE_ROWS: Final = 16384
-"""Rows of one call of the device: 59 MB of logits of 896 experts."""
+_ROWS_PER_READ: Final = 1024
+"""Rows that one thread reads at once."""
 
 PairMaker = Callable[[Bank, tuple[DeviceSelect, DeviceSelect], float | None, float, int], RowPair]
 """From bank, selects, proven bound, margin limit and weight budget to what runs the rows."""
@@ -61,6 +63,7 @@ class DeviceRunner:
         self._make_pair = make_pair or _kernels
         self._pairs: dict[tuple[int, tuple[DeviceSelect, DeviceSelect]], RowPair] = {}
         self._limits: dict[int, float] = {}
+        self._readers = ThreadPoolExecutor(os.cpu_count())
 
     def run(self, shard: Shard) -> ShardResult:
         """Return the counts and certificates of one shard; the same bits on every run."""
@@ -68,11 +71,12 @@ class DeviceRunner:
         bank = self._judge.bank(shard.bank)
         sample = sampled_rows(self.plan, shard)
         pending: list[ClosePart] = []
-        for start in range(shard.start, shard.stop, DEVICE_ROWS):
-            stop = min(start + DEVICE_ROWS, shard.stop)
-            block = at_logits(bank, bank.read(start, stop))
+        for start in range(shard.start, shard.stop, ROWS_AT_ONCE):
+            stop = min(start + ROWS_AT_ONCE, shard.stop)
+            pair = self._pair(shard)
+            block = self._read(bank, start, stop, pair.host)
             chosen = sample[(sample >= start) & (sample < stop)] - start
-            rows = self._pair(shard).run(logits_of(block), chosen)
+            rows = pair.run(block.rows, chosen)
             pending.append(self._block(result, shard, block, rows, chosen))
             if sum(len(part.rows) for part in pending) >= BLOCK_ROWS:
                 self._judge.judge(result, shard, pending)
@@ -82,6 +86,20 @@ class DeviceRunner:
         # From a shard earlier on: a record batch may lie in two shards.
         bank.forget(max(0, shard.start - self.plan.shard_rows), shard.stop)
         return result
+
+    def _read(self, bank: Bank, start: int, stop: int, host: npt.NDArray[np.float32]) -> RowBlock:
+        """Rows start..stop with their logits in ``host``, read by several threads if they may."""
+
+        def piece(first: int) -> dict[str, npt.NDArray[Any]]:
+            last = min(first + _ROWS_PER_READ, stop)
+            block = at_logits(bank, bank.read(first, last))
+            host[first - start : last - start] = logits_of(block)
+            return block.keys
+
+        firsts = range(start, stop, _ROWS_PER_READ)
+        keys = list((self._readers.map if bank.threads_may_read else map)(piece, firsts))
+        joined_keys = {name: np.concatenate([one[name] for one in keys]) for name in keys[0]}
+        return RowBlock(start, stop - start, joined_keys, logits=host[: stop - start])
 
     def _limit(self, number: int) -> float:
         if number not in self._limits:
@@ -118,7 +136,7 @@ class DeviceRunner:
         (ids_a, weights_a), (ids_b, weights_b) = slots_of(rows, 0), slots_of(rows, 1)
         code, ulp = compare_pairs(ids_a, weights_a, ids_b, weights_b, bins)
         _check_decided(rows, code, ulp)
-        finite: npt.NDArray[np.bool_] = np.isfinite(logits_of(block)[seen]).all(axis=1)
+        finite = np.asarray(np.isfinite(logits_of(block)[seen]).all(axis=1))
         sampled = np.isin(seen, sample)
         close = (code == DIFFERENT) | (ulp < 0) | (ulp > self._judge.policy.weight_budget_ulp)
         close |= sampled | ~finite
@@ -233,6 +251,5 @@ def _kernels(
         bound,
         margin=margin,
         budget=budget,
-        capacity=DEVICE_ROWS,
         scale=bank.scoring.scale,
     )

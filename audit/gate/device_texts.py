@@ -40,20 +40,21 @@ def form_words(side: Side, widths: Sequence[int]) -> str:
 
 
 def device_limitations(plan: GatePlan) -> list[str]:
-    """What a signature must disclose of a device's gate."""
+    """What a signature must disclose of a device's gate; nothing where it was not run."""
+    device = plan.device_plan
+    if device is None:
+        return []
     texts = []
     for side, name in zip(plan.sides(), ("baseline", "candidate"), strict=True):
         form = _form_names(side, plan.widths)
         text = f"{name} {side.spec} is the select's arithmetic in a Triton kernel with {form}"
         texts.append(f"{text}, not the serving kernel itself")
-    device = plan.device_plan
-    if device is not None and device.facts["compute_capability"] == "none":
+    if device.facts["compute_capability"] == "none":
         texts.append(f"the device was {device.facts['device']}: exp and tanh are numpy's")
-    if device is not None:
-        texts.append(
-            "margins and shifts were counted of rows up to the margin limit, of the others only "
-            "that they are beyond it; near ties and the density at 0 are exact"
-        )
+    texts.append(
+        "margins and shifts were counted of rows up to the margin limit, of the others only that "
+        "they are beyond it; near ties and the density at 0 are exact"
+    )
     return texts
 
 

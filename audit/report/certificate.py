@@ -8,6 +8,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from ...kernels.cuda.facts import why_not_real
 from ...kernels.cuda.forms import DEVICE_FORMS
 from ...kernels.exhaustive import SpecialScores, score_at
 from ...kernels.exhaustive_record import FormCounts
@@ -128,10 +129,21 @@ def _witness(certificate: ScoreCertificate, place: int) -> tuple[str, str, str, 
     """An input, its bits, and both scores there; device forms have none without their device."""
     if place < 0:
         return "", "", "", ""
-    if certificate.device is not None:
-        return f"{value_at(place):.9g}", _hex(bits_at(place)), "", ""
-    a, b = (score_at(form, place) for form in (certificate.form_a, certificate.form_b))
-    return f"{value_at(place):.9g}", _hex(bits_at(place)), f"{a:.9g}", f"{b:.9g}"
+    a, b = (_score_text(form, place) for form in (certificate.form_a, certificate.form_b))
+    return f"{value_at(place):.9g}", _hex(bits_at(place)), a, b
+
+
+def _score_text(form: str, place: int) -> str:
+    if form not in DEVICE_FORMS:
+        return f"{score_at(form, place):.9g}"
+    if why_not_real() is not None:
+        return "-"
+    import torch
+
+    from ...kernels.cuda.scores_triton import device_score
+
+    at = torch.tensor([value_at(place)], device="cuda")
+    return f"{device_score(form, at).item():.9g}"
 
 
 def _histogram(certificate: ScoreCertificate) -> Table:

@@ -66,7 +66,7 @@ def _driver() -> str:
 
 def _libdevice() -> str:
     """The first 16 hex digits of the SHA-256 of the libdevice that Triton links."""
-    path = triton.knobs.nvidia.libdevice_path
-    if not path:
-        path = Path(triton.__file__).parent / "backends" / "nvidia" / "lib" / "libdevice.10.bc"
-    return hashlib.sha256(Path(path).read_bytes()).hexdigest()[:16]
+    chosen = triton.knobs.nvidia.libdevice_path
+    shipped = Path(str(triton.__file__)).parent / "backends" / "nvidia" / "lib" / "libdevice.10.bc"
+    path = Path(chosen) if chosen else shipped
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .rows import MOST_BUDGET, UNDECIDED, ScreenedRows
+from .rows import I64, MOST_BUDGET, ROWS_AT_ONCE, UNDECIDED, ScreenedRows
 from .scores_triton import device_score
 from .selects import BINS
 
@@ -164,11 +164,13 @@ class PlainRows:
     ) -> None:
         self._bias, self._selects, self._top_k, self._scale = bias, selects, top_k, scale
         self._margin, self._budget = margin, min(budget, MOST_BUDGET)
+        self.host = np.empty((ROWS_AT_ONCE, len(bias)), np.float32)
 
-    def run(self, logits: Any, wanted: Any) -> ScreenedRows:
-        """Select logits [row, expert] float32, of numpy, with both; tell ``wanted`` in full."""
+    def run(self, rows: int, wanted: I64) -> ScreenedRows:
+        """Select the first ``rows`` of ``host`` with both; tell ``wanted`` ones in full."""
         import torch
 
+        logits = self.host[:rows]
         x = torch.tensor(logits, device=self._bias.device)
         both = [plain_select(s, x, self._bias, self._top_k, self._scale) for s in self._selects]
         ids = torch.stack([one for one, _ in both], 1).to(torch.int32).cpu().numpy()
@@ -177,7 +179,7 @@ class PlainRows:
         bits = weights.view(np.int32).astype(np.int64)
         # Equal ids in equal slots, and no weight is below zero.
         apart = np.abs(bits[:, 0] - bits[:, 1])
-        marks = np.full(len(logits), UNDECIDED, np.int32)
+        marks = np.full(rows, UNDECIDED, np.int32)
         if self._margin is not None:
             with np.errstate(invalid="ignore"):
                 wide = edges[:, 0, 0].astype(np.float64) - edges[:, 0, 1] > self._margin

@@ -9,6 +9,9 @@ import numpy.typing as npt
 
 I64 = npt.NDArray[np.int64]
 
+ROWS_AT_ONCE: Final = 16384
+"""Most rows of one call: 59 MB of logits of 896 experts."""
+
 UNDECIDED: Final = -1
 
 MOST_BUDGET: Final = 253
@@ -42,10 +45,20 @@ class ScreenedRows(NamedTuple):
 
 
 class RowPair(Protocol):
-    """Two selects on one geometry and bias, made once and run on many rows."""
+    """Two selects on one geometry and bias, made once and run on many rows.
 
-    def run(self, logits: npt.NDArray[np.float32], wanted: I64) -> ScreenedRows:
-        """Select logits [row, expert] float32 with both; tell ``wanted`` rows in full."""
+    Attributes:
+        host: float32 [ROWS_AT_ONCE, expert] of the host, to be filled with logits before ``run``.
+            Fresh memory for each block would cost as much as making its rows.
+    """
+
+    @property
+    def host(self) -> npt.NDArray[np.float32]:
+        """Where the rows of the next ``run`` are written."""
+        ...
+
+    def run(self, rows: int, wanted: I64) -> ScreenedRows:
+        """Select the first ``rows`` of ``host`` with both; tell ``wanted`` ones in full."""
         ...
 
 

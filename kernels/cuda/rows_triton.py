@@ -16,7 +16,7 @@ from .detail_triton import detail_kernel
 from .forms import DEVICE_FORMS
 from .gate_triton import check_gate, weight_codes
 from .lang import INTERPRETED, device, launch
-from .rows import I64, MOST_BUDGET, UNDECIDED, ScreenedRows
+from .rows import I64, MOST_BUDGET, ROWS_AT_ONCE, UNDECIDED, ScreenedRows
 from .screen_triton import weight_kernel
 from .selects import BINS, SCREEN, DeviceSelect
 
@@ -37,7 +37,6 @@ class DeviceRows:
             selects' forms; None sends every row to the exact kernel.
         margin: rows whose margin, on the baseline's keys, is at most this are seen in full.
         budget: and rows whose weights are further apart than this many ULP, at most 253.
-        capacity: most rows of one call.
         scale: factor of the weights, above 0.
 
     Raises:
@@ -55,7 +54,6 @@ class DeviceRows:
         *,
         margin: float,
         budget: int,
-        capacity: int,
         scale: float,
     ) -> None:
         check_gate(experts, top_k, bias, selects)
@@ -69,9 +67,8 @@ class DeviceRows:
             self._constants = packed_constants(bias, bound, margin)
             self._shifts = torch.from_numpy(self._constants.shifts.copy()).to(where)
         self._bias = torch.from_numpy(bias.copy()).to(where)
-        # Rows are copied here first: a bank's arrays are read-only, and pinned memory is faster.
-        self._host = torch.empty((capacity, experts), pin_memory=not INTERPRETED)
-        self._marks = torch.empty(capacity, dtype=torch.int32, device=where)
+        self._host = torch.empty((ROWS_AT_ONCE, experts), pin_memory=not INTERPRETED)
+        self._marks = torch.empty(ROWS_AT_ONCE, dtype=torch.int32, device=where)
         self._histogram = torch.empty(BINS, dtype=torch.int64, device=where)
         self._worst = torch.empty(1, dtype=torch.int64, device=where)
         self._programs = 1
@@ -79,10 +76,14 @@ class DeviceRows:
             processors = torch.cuda.get_device_properties(0).multi_processor_count
             self._programs = _PROGRAMS_PER_PROCESSOR * processors
 
-    def run(self, logits: F32, wanted: I64) -> ScreenedRows:
-        """Select logits [row, expert] float32 with both; tell ``wanted`` rows in full."""
-        rows = len(logits)
-        np.copyto(self._host.numpy()[:rows], logits)
+    @property
+    def host(self) -> F32:
+        """Pinned memory of the rows of the next ``run``."""
+        found: F32 = self._host.numpy()
+        return found
+
+    def run(self, rows: int, wanted: I64) -> ScreenedRows:
+        """Select the first ``rows`` of ``host`` with both; tell ``wanted`` ones in full."""
         on_device = self._host[:rows].to(device())
         marks, histogram = self._screen(on_device, rows)
         seen = np.union1d(np.flatnonzero(marks == UNDECIDED), wanted).astype(np.int64)

@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,6 @@ import pytest
 import torch
 
 from neartie.audit.cli import main
-from neartie.audit.device_certificate import why_not_real
 from neartie.audit.gate import device_plan, device_shard, run
 from neartie.audit.gate.device_plan import DevicePlan, margin_limit
 from neartie.audit.gate.device_shard import DeviceRunner, ScreenFault
@@ -32,6 +32,7 @@ from neartie.banks.bank import Bank
 from neartie.banks.errors import EnvelopeError, InputError
 from neartie.banks.geometry import PRESETS
 from neartie.kernels.cuda import lang, plain
+from neartie.kernels.cuda.facts import why_not_real
 from neartie.kernels.cuda.forms import DEVICE_FORMS
 from neartie.kernels.cuda.plain import PlainRows
 from neartie.kernels.cuda.rows import UNDECIDED, ScreenedRows
@@ -103,10 +104,12 @@ def without(found: Any, left_out: set[str]) -> Any:
     ],
 )
 def test_a_device_with_the_cpus_forms_finds_what_the_cpu_finds(
-    device: Any, everything: Any, sides: Any, source: Any
+    device: Any, everything: Any, sides: tuple[str, str], source: Any
 ) -> None:
     device(everything)
-    options = SMALL | ({"rows": 600} if "special" in source or "near_tie" in source else {})
+    options: dict[str, Any] = SMALL | (
+        {"rows": 600} if "special" in source or "near_tie" in source else {}
+    )
     found = run_gate(*sides, source, **options, device="cuda").record
     expected = run_gate(*sides, source, **options).record
     assert without(found["pooled"], ON_SCREEN) == without(expected["pooled"], ON_SCREEN)
@@ -191,8 +194,10 @@ def _planted(monkeypatch: pytest.MonkeyPatch, change: Any) -> None:
         def __init__(self, *arguments: Any) -> None:
             self._pair = make(*arguments)
 
-        def run(self, logits: Any, wanted: Any) -> ScreenedRows:
-            return ScreenedRows(*change(self._pair.run(logits, wanted)))
+            self.host = self._pair.host
+
+        def run(self, rows: int, wanted: Any) -> ScreenedRows:
+            return ScreenedRows(*change(self._pair.run(rows, wanted)))
 
     monkeypatch.setattr(device_shard, "_kernels", Faulty)
 
@@ -246,14 +251,12 @@ def test_bounds_are_proven_or_absent() -> None:
 
 def test_a_plan_with_a_device_reads_back(device: Any) -> None:
     plan, _ = _device_plan("standalone", "fused")
-    from dataclasses import asdict
-
     assert GatePlan.from_json(json.dumps(asdict(plan))) == plan
 
 
-def _device_plan(*sides: str, rows: int = 2000) -> Any:
+def _device_plan(baseline: str, candidate: str, rows: int = 2000) -> Any:
     return make_plan(
-        *sides, "normal:geometry=k3", rows=rows, widths=(9,), seed=0, policy=Policy(),
+        baseline, candidate, "normal:geometry=k3", rows=rows, widths=(9,), seed=0, policy=Policy(),
         device="cuda", on_device=True,
     )  # fmt: skip
 
@@ -295,8 +298,6 @@ def test_a_side_of_the_other_device_is_refused(spec: Any, device: Any, text: Any
     [("deepseek-v3", "groups=8|groups=1"), ("softmax", "scoring.function=softmax")],
 )
 def test_a_geometry_that_the_kernels_do_not_cover_is_refused(preset: Any, text: Any) -> None:
-    from dataclasses import replace
-
     geometry, scoring = PRESETS["k3" if preset == "softmax" else preset]
     if preset == "softmax":
         scoring = replace(scoring, function="softmax")
@@ -372,7 +373,7 @@ def test_interpreted_kernels_find_what_plain_torch_finds() -> None:
     plan, _ = _device_plan("standalone", "grouped_topk:score=tanh.approx", rows=6)
     # A bound that numpy's functions keep: the screen decides some rows.
     proven = DevicePlan(plan.device_plan.facts, {"exp.cuda": 1e-3, "tanh.approx": 1e-3})
-    plan = GatePlan.from_json(json.dumps(vars(plan) | {"device_plan": vars(proven)}))
+    plan = replace(plan, device_plan=proven)
     assert_same_results(results(plan), results(plan, stand_in(everything=True)))
 
 
@@ -390,7 +391,9 @@ def test_interpreted_kernels_find_what_plain_torch_finds() -> None:
         (("fused", "hf:score=exp.cuda_fma"), "special:geometry=k3", 5_000),
     ],
 )
-def test_the_kernels_find_what_plain_torch_finds(sides: Any, source: Any, rows: Any) -> None:
+def test_the_kernels_find_what_plain_torch_finds(
+    sides: tuple[str, str], source: Any, rows: Any
+) -> None:
     plan, _ = make_plan(
         *sides, source, rows=rows, widths=(9, 20), seed=11, policy=Policy(),
         device="cuda", on_device=True,

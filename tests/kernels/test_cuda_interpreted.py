@@ -122,14 +122,15 @@ def test_the_rows_are_those_of_plain_torch(kind: Any, experts: Any, top_k: Any) 
         spread = 0.0 if kind in ("bf16", "all_equal") else 0.02
         bias = (spread * rng.standard_normal(experts)).astype(np.float32)
         x = rows_of(kind, 6, experts, number)
-        x.flags.writeable = False
         pair = (first, second)
         for budget, proven in ((2, bound), (300, bound), (8, None)):
-            found = DeviceRows(
-                experts, top_k, bias, pair, proven,
-                margin=2.0**-12, budget=budget, capacity=8, scale=2.5,
-            ).run(x, wanted)  # fmt: skip
-            plain = PlainRows(torch.from_numpy(bias), pair, top_k, 2.5).run(x, wanted)
+            kernels = DeviceRows(
+                experts, top_k, bias, pair, proven, margin=2.0**-12, budget=budget, scale=2.5
+            )
+            simple = PlainRows(torch.from_numpy(bias), pair, top_k, 2.5)
+            for one in (kernels, simple):
+                one.host[: len(x)] = x
+            found, plain = kernels.run(len(x), wanted), simple.run(len(x), wanted)
             undecided = np.flatnonzero(found.weight_ulp == UNDECIDED)
             assert np.array_equal(found.seen, np.union1d(undecided, wanted))
             # What is seen is the same.
