@@ -169,7 +169,11 @@ def _side(side: Side, plan: GatePlan) -> dict[str, Any]:
     path = make_path(side.path)
     declared = asdict(path.declared)
     if plan.device != "cpu":
-        declared["score"] = form_words(side, plan.widths)
+        declared |= {
+            "score": form_words(side, plan.widths),
+            "device": plan.device,
+            "machine_dependent": True,
+        }
     return {
         "name": path.name if plan.device == "cpu" else side.spec,
         "declared": declared,

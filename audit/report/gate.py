@@ -71,6 +71,17 @@ def swap_text(record: Mapping[str, Any]) -> str:
     return f"{kinds}; violations {found['violations']:,}"
 
 
+def device_text(record: Mapping[str, Any]) -> str:
+    """Return the device, with its name and versions where it is not the CPU."""
+    facts = record["device_facts"]
+    if facts is None:
+        return str(record["device"])
+    return (
+        f"{record['device']} ({facts['device']}, driver {facts['driver']}, CUDA {facts['cuda']}, "
+        f"Triton {facts['triton']})"
+    )
+
+
 def sample_text(record: Mapping[str, Any]) -> str | None:
     """Return what the small sample says beside the gate."""
     sample = record["sample"]
@@ -93,6 +104,7 @@ def render_gate(result: GateResult) -> str:
         class_line=class_line(record),
         tables=[t(record) for t in (set_table, near_tie_table, weight_table, reference_table)],
         swap_text=swap_text(record),
+        device_text=device_text(record),
         sample_text=sample_text(record),
         certificates=[{"text": certificate_text(c), "snippet": c["snippet"]} for c in worst],
         swaps=f"{result.swaps.num_rows:,}",
@@ -110,7 +122,7 @@ def print_gate(result: GateResult, console: Console) -> None:
     console.print(
         f"[bold]{escape(record['baseline']['spec'])}[/] (baseline) against "
         f"[bold]{escape(record['candidate']['spec'])}[/] (candidate), "
-        f"{record['device']}, policy {escape(record['policy']['name'])}, "
+        f"{escape(device_text(record))}, policy {escape(record['policy']['name'])}, "
         f"seed {record['plan']['seed']}, {record['plan']['shards']:,} shards"
     )
     for table in (set_table, near_tie_table, weight_table, reference_table):

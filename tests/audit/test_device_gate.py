@@ -147,6 +147,8 @@ def test_the_record_tells_the_device_and_no_cpu_arithmetic(device: Any) -> None:
     assert set(facts["forms"]) == {"exp.cuda", "tanh.approx"}
     assert facts["forms"]["tanh.approx"]["version"] == 1
     assert "tanh.approx on the device" in record["candidate"]["declared"]["score"]
+    assert record["candidate"]["declared"]["device"] == "cuda"
+    assert "device cuda (stand-in, driver 1" in result.to_markdown()
     assert not any("CPU arithmetic" in text for text in record["limitations"])
     assert any("Triton kernel with tanh.approx" in text for text in record["limitations"])
     assert "--device cuda" in record["command"]
