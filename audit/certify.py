@@ -15,6 +15,12 @@ from ..banks.errors import InputError
 from ..kernels.exhaustive import FINITE_PLACES, blocks, check_form, scan_blocks, special_scores
 from ..kernels.exhaustive_record import ScanRecord
 from ..kernels.scores import FORM_VERSIONS
+from .device_certificate import (
+    device_file_name,
+    evaluate_device_forms,
+    is_device_pair,
+    load_device_certificate,
+)
 from .environment import environment
 from .score_certificate import RECORD_VERSION, ScoreCertificate
 
@@ -29,16 +35,19 @@ def load_certificate(
 ) -> ScoreCertificate | None:
     """Return the certificate of two forms, in either order: shipped, else cached, else None.
 
-    One made with another version of a form or of the record counts as none.
+    One made with another version of a form or of the record counts as none. Of device forms, one
+    made on another device counts only where there is no device (``device_certificate``).
 
     Args:
-        form_a: a name of ``scores.FORMS``.
+        form_a: a name of ``scores.FORMS`` or ``forms.DEVICE_FORMS``.
         form_b: another, or the same.
         cache_dir: where results are kept; default ``default_cache_dir()``.
 
     Raises:
         InputError: a file that is no certificate.
     """
+    if is_device_pair(form_a, form_b):
+        return load_device_certificate(form_a, form_b, _directory(cache_dir))
     first, second = sorted((form_a, form_b))
     if not {first, second} <= FORM_VERSIONS.keys():
         return None
@@ -67,9 +76,12 @@ def certify_forms(
     What was evaluated is kept in the cache every few seconds and when interrupted, and the next
     call goes on from there: to the same record, since counts merge in any order.
 
+    Device forms are evaluated on the device, at once; without one, a kept certificate is returned.
+
     Args:
-        form_a: a name of ``scores.FORMS``.
-        form_b: another; certificates are of unordered pairs and name them alphabetically.
+        form_a: a name of ``scores.FORMS``, or of ``forms.DEVICE_FORMS``.
+        form_b: another of the same kind; certificates are of unordered pairs and name them
+            alphabetically.
         cache_dir: where results are kept; default ``default_cache_dir()``.
         fresh: evaluate everything again, whatever is shipped or cached.
         threads: default all cores.
@@ -77,7 +89,11 @@ def certify_forms(
 
     Raises:
         InputError: a form that is unknown or not elementwise, or a cache that cannot be written.
+        EnvelopeError: device forms, no device, and no certificate of them.
+        UnsteadyDevice: the device counted differently twice.
     """
+    if is_device_pair(form_a, form_b):
+        return _certify_on_device(form_a, form_b, _directory(cache_dir), fresh)
     check_form(form_a)
     check_form(form_b)
     first, second = sorted((form_a, form_b))
@@ -101,6 +117,15 @@ def certify_forms(
     )
     write_certificate(result, path)
     partial.unlink(missing_ok=True)
+    return result
+
+
+def _certify_on_device(form_a: str, form_b: str, cache: Path, fresh: bool) -> ScoreCertificate:
+    known = None if fresh else load_device_certificate(form_a, form_b, cache)
+    if known is not None:
+        return known
+    result = evaluate_device_forms(form_a, form_b)
+    write_certificate(result, cache / device_file_name(result))
     return result
 
 

@@ -15,8 +15,10 @@ from .progress import Interrupted, progress_bar
 
 
 def certify(
-    form_a: Annotated[str, typer.Argument(help="A score form: exp, tanh, sigmoid, ...")],
-    form_b: Annotated[str, typer.Argument(help="Another.")],
+    form_a: Annotated[
+        str, typer.Argument(help="A score form: exp, tanh, ..., or on a GPU exp.cuda, ...")
+    ],
+    form_b: Annotated[str, typer.Argument(help="Another, of the same kind.")],
     bias: Annotated[
         str, typer.Option(help="LOW,HIGH: the biases for which keys and window are bounded.")
     ] = "0,0",

@@ -32,7 +32,9 @@ def gate(
     sample: Annotated[
         str | None, typer.Option(help="EVENTS/ROWS of a small sample, such as 1/960.")
     ] = None,
-    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    device: Annotated[
+        str, typer.Option(help="cpu, or cuda: the GPU's own exp and tanh, or score=tanh.approx.")
+    ] = "cpu",
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON document on stdout.")
     ] = False,

@@ -10,6 +10,9 @@ from rich.console import Console
 from rich.markup import escape
 
 from ..banks.errors import printable
+from ..kernels.cuda.forms import DEVICE_FORMS
+from ..kernels.cuda.lang import unavailable
+from ..kernels.device_select import runs_on_device
 from ..kernels.registry import list_paths
 
 _DECLARED: Final = {
@@ -52,6 +55,18 @@ def print_paths(records: Sequence[dict[str, Any]], console: Console) -> None:
             for field, label in _DECLARED.items():
                 text = f"declares {label:<12} {printable(str(declared[field]))}"
                 console.print(f"  {escape(text)}", soft_wrap=True)
+    _print_device(console)
+
+
+def _print_device(console: Console) -> None:
+    """Print which selects and score forms ``neartie gate --device cuda`` has, and why not here."""
+    reason = unavailable()
+    state = "[green]runs here[/]" if reason is None else f"[red]cannot run:[/] {escape(reason)}"
+    console.print(f"[bold]neartie gate --device cuda[/]  {state}")
+    named = [f"{name} ({form or 'with score=FORM'})" for name, form in runs_on_device().items()]
+    console.print(f"  selects: {', '.join(named)}, auto", soft_wrap=True)
+    for name, form in DEVICE_FORMS.items():
+        console.print(f"  score={name}: {escape(form.steps)}", soft_wrap=True)
 
 
 def _option_text(name: str, option: Mapping[str, Any]) -> str:

@@ -26,11 +26,14 @@ class ScoreCertificate:
     """What evaluating two score forms on every FP32 input showed.
 
     Attributes:
-        form_a, form_b: names of ``scores.FORMS``, alphabetically.
+        form_a, form_b: names of ``scores.FORMS``, or both of ``forms.DEVICE_FORMS``,
+            alphabetically.
         versions: of both forms.
         record: exact counts over all finite inputs.
         special: of each form, its scores of infinities and NaNs.
         provenance: date, seconds, versions and machine of the run.
+        device: of device forms, what their bits hold for (``facts.KEY_FACTS``); None on the CPU,
+            whose forms have the same bits on every machine.
     """
 
     form_a: str
@@ -39,6 +42,7 @@ class ScoreCertificate:
     record: ScanRecord
     special: tuple[SpecialScores, SpecialScores]
     provenance: Mapping[str, Any]
+    device: Mapping[str, str] | None = None
 
     def range(self, range_name: str) -> RingCounts:
         """Return the counts of a range of ``RANGES``: abs16, abs88 or all.
@@ -97,6 +101,7 @@ class ScoreCertificate:
             "forms": dict(zip(forms, self.versions, strict=True)),
             "form_a": self.form_a,
             "form_b": self.form_b,
+            **({} if self.device is None else {"device": dict(self.device)}),
             "ranges": {name: _range_dict(self.range(name), forms, name) for name in RANGES},
             "special": {
                 form: _special_dict(one) for form, one in zip(forms, self.special, strict=True)
@@ -129,6 +134,7 @@ class ScoreCertificate:
             versions = (data["forms"][form_a], data["forms"][form_b])
             record = ScanRecord.from_dict(data["counts"])
             provenance = dict(data["provenance"])
+            device = dict(data["device"]) if "device" in data else None
         except (KeyError, TypeError, ValueError) as error:
             if isinstance(error, InputError):
                 raise
@@ -136,7 +142,7 @@ class ScoreCertificate:
         seen = sum(stop - start for start, stop in record.done)
         if seen != FINITE_PLACES:
             raise InputError("inputs", f"{seen:,}", f"{FINITE_PLACES:,}", where)
-        return cls(form_a, form_b, versions, record, (first, second), provenance)
+        return cls(form_a, form_b, versions, record, (first, second), provenance, device)
 
 
 def magnitude(bits: int) -> float:

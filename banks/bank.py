@@ -90,7 +90,14 @@ class Header:
 
 
 class Bank(ABC):
-    """Recorded or generated inputs of one front. Read-only; safe to read in any order."""
+    """Recorded or generated inputs of one front. Read-only; safe to read in any order.
+
+    Attributes:
+        threads_may_read: whether several threads may read at once; a bank that keeps what it read
+            last says no.
+    """
+
+    threads_may_read: bool = False
 
     def __init__(
         self, header: Header, weights: Mapping[str, Array] | Callable[[], Mapping[str, Array]]

@@ -118,6 +118,8 @@ def normal_rows(seed: int, start: int, rows: int, experts: int, std: float = 1.0
 class NormalBank(GeneratedBank):
     """Logits N(0, std) and a bias N(0, bias), for many rows."""
 
+    threads_may_read = True
+
     def __init__(self, spec: Spec) -> None:
         super().__init__(
             spec, "logits", NORMAL.summary, lambda g: {"correction_bias": normal_bias(spec, g)}

@@ -25,10 +25,11 @@ import torch
 import triton
 
 from neartie.kernels.cuda.certify_triton import device_scan, screen_bound
-from neartie.kernels.cuda.gate_triton import DEVICE_SELECTS, SCREEN, DeviceGate, DeviceSelect
+from neartie.kernels.cuda.gate_triton import DeviceGate
 from neartie.kernels.cuda.lang import device
 from neartie.kernels.cuda.plain import plain_select
 from neartie.kernels.cuda.scores_triton import device_score
+from neartie.kernels.cuda.selects import DEVICE_SELECTS, SCREEN, DeviceSelect
 
 DEVICE: Final = device()
 PROCESSORS: Final = (

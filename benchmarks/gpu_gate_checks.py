@@ -8,10 +8,11 @@ from typing import Any, Final
 import numpy as np
 import torch
 
-from neartie.kernels.cuda.gate_triton import DEVICE_SELECTS, DeviceGate, DeviceSelect, GateResult
+from neartie.kernels.cuda.gate_triton import DeviceGate, GateResult
 from neartie.kernels.cuda.lang import device
 from neartie.kernels.cuda.plain import plain_gate
 from neartie.kernels.cuda.scores_triton import device_score
+from neartie.kernels.cuda.selects import DEVICE_SELECTS, DeviceSelect
 from neartie.kernels.exhaustive_record import ScanRecord
 from neartie.kernels.float_line import bits_at, place_of_bits
 

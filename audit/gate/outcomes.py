@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from ...banks.bank import Bank
 from ..bank_run import BankOutcome
 from ..observed import BatchFinding, Coverage
 from .plan import GatePlan
 from .shard import UNIT_STRIDE, ShardResult
-
-NOT_RUN_REASON: Final = "no device {device} here"
 
 Merged = Mapping[tuple[int, int], ShardResult]
 """Results by (bank, width)."""
@@ -21,7 +19,7 @@ def gate_outcomes(
     plan: GatePlan,
     banks: Sequence[Bank],
     merged: Merged,
-    device: str = "cpu",
+    absent: str | None = None,
     *,
     alike: Mapping[int, Sequence[int]] | None = None,
     banks_before: int = 0,
@@ -31,8 +29,8 @@ def gate_outcomes(
     Args:
         plan: what was run.
         banks: of the plan.
-        merged: counts by (bank, width); none where the device did not run.
-        device: other than ``cpu``, each width is recorded as not run.
+        merged: counts by (bank, width); none where the device is not here.
+        absent: why the device is not here; each width is then recorded as not run.
         alike: by width of the plan, the widths that its rows stand for, because both selects are
             the same arithmetic there; None: each for itself.
         banks_before: banks of an audit whose units are counted beside these.
@@ -44,8 +42,8 @@ def gate_outcomes(
             result = merged.get((number, width))
             for told in (alike or {}).get(width, (width,)):
                 reason = "" if result else "no rows of this bank fall to it"
-                if device != "cpu":
-                    reason = NOT_RUN_REASON.format(device=device)
+                if absent is not None:
+                    reason = absent
                 outcome.coverage.append(Coverage(bank.name, told, not reason, reason))
                 if result is not None:
                     _add(outcome, result, told, banks_before)

@@ -14,9 +14,11 @@ from ...banks.bank import Bank
 from ...banks.errors import InputError
 from ...banks.open import GENERATORS, SHIPPED, SHIPPED_BANKS, expand_banks, open_bank
 from ...kernels.contract import check_width
+from ...kernels.device_select import device_select
 from ..environment import code_digest
 from ..launching import front_weights
 from ..policy import Policy, effective_policy
+from .device_plan import DevicePlan, make_device_plan
 from .sides import Side, parse_side, proven_window
 
 SHARD_ROWS: Final = 16384
@@ -54,6 +56,8 @@ class GatePlan:
         sample_every: one row in so many is checked by the reference in full, chosen by the seed.
         windows: by bank and width, the proven margin window; None where nothing is proven.
         code: digest of the package's sources; shards of other code are never taken over.
+        device: ``cpu`` or ``cuda``.
+        device_plan: the device and its proven bounds; None on the CPU, or without a device.
     """
 
     banks: tuple[str, ...]
@@ -68,6 +72,8 @@ class GatePlan:
     sample_every: int
     windows: tuple[tuple[float | None, ...], ...]
     code: str
+    device: str = "cpu"
+    device_plan: DevicePlan | None = None
 
     @property
     def digest(self) -> str:
@@ -76,7 +82,10 @@ class GatePlan:
 
     def sides(self) -> tuple[Side, Side]:
         """Baseline and candidate."""
-        return parse_side(self.baseline, "baseline"), parse_side(self.candidate, "candidate")
+        return (
+            parse_side(self.baseline, "baseline", self.device),
+            parse_side(self.candidate, "candidate", self.device),
+        )
 
     def shards(self) -> list[Shard]:
         """Every shard in the order in which results are merged."""
@@ -96,6 +105,8 @@ class GatePlan:
         for name in ("banks", "digests", "rows", "widths"):
             values[name] = tuple(values[name])
         values["windows"] = tuple(tuple(line) for line in values["windows"])
+        if values["device_plan"] is not None:
+            values["device_plan"] = DevicePlan(**values["device_plan"])
         return GatePlan(**values)
 
 
@@ -110,11 +121,16 @@ def make_plan(
     policy: Policy,
     shard_rows: int = SHARD_ROWS,
     sample_every: int | None = None,
+    device: str = "cpu",
+    on_device: bool = False,
 ) -> tuple[GatePlan, list[Bank]]:
-    """Return the plan and its opened banks; nothing is run.
+    """Return the plan and its opened banks; no row is run.
+
+    With ``on_device`` the device is there: the forms' bounds are proven, if need be now.
 
     Raises:
         InputError: a source, select, width or count that is refused.
+        EnvelopeError: a geometry or scoring rule that the device does not compute.
     """
     for width in widths:
         check_width(width, "widths")
@@ -123,7 +139,10 @@ def make_plan(
     for what, value in (("rows", rows), ("shard_rows", shard_rows), ("sample_every", sample_every)):
         if value is not None and value < 1:
             raise InputError(what, value, "at least 1", "gate")
-    sides = parse_side(baseline, "baseline"), parse_side(candidate, "candidate")
+    sides = (
+        parse_side(baseline, "baseline", device),
+        parse_side(candidate, "candidate", device),
+    )
     specs = _bank_specs([source] if isinstance(source, str) else list(source), rows, seed)
     banks = [open_bank(spec) for spec in specs]
     shares = _shares(banks, rows)
@@ -141,8 +160,10 @@ def make_plan(
         policy=effective_policy(policy, banks).model_dump(mode="json"),
         shard_rows=shard_rows,
         sample_every=sample_every or SAMPLE_EVERY,
-        windows=tuple(_windows(bank, sides, widths) for bank in banks),
+        windows=tuple(_windows(bank, sides, widths, device) for bank in banks),
         code=code_digest(),
+        device=device,
+        device_plan=make_device_plan(_device_forms(banks, sides, widths)) if on_device else None,
     )
     return plan, banks
 
@@ -227,10 +248,23 @@ def recorded_widths(
     return tuple(known) or tuple(widths)
 
 
+def _device_forms(
+    banks: Sequence[Bank], sides: tuple[Side, Side], widths: Sequence[int]
+) -> set[str]:
+    """The forms that the sides run, each side checked against every bank's geometry."""
+    return {
+        device_select(*side.on_device(width), bank.geometry, bank.scoring).form
+        for bank in banks
+        for side in sides
+        for width in widths
+    }
+
+
 def _windows(
-    bank: Bank, sides: tuple[Side, Side], widths: Sequence[int]
+    bank: Bank, sides: tuple[Side, Side], widths: Sequence[int], device: str
 ) -> tuple[float | None, ...]:
-    if any(side.recorded is not None for side in sides):
+    """By width: the window of CPU selects; the device proves its rows by its own bounds."""
+    if device != "cpu" or any(side.recorded is not None for side in sides):
         return tuple(None for _ in widths)
     bias = front_weights(bank).bias
     rules = [(sides[0].rule(width), sides[1].rule(width)) for width in widths]

@@ -23,10 +23,12 @@ from ..policy import Policy
 from ..record import verdict_record
 from ..summary import Facts, summarise
 from ..verdict import Verdict, judge
+from .device_texts import device_record, form_words
 from .histograms import read_result
 from .outcomes import Merged
 from .plan import GatePlan
 from .shard import ShardResult
+from .sides import Side
 
 RECORD_VERSION: Final = 1
 TIE_CLASSES: Final = (SetClass.EXACT_TIE, SetClass.GROUP_TIE, SetClass.NEAR_TIE)
@@ -74,9 +76,10 @@ def gate_record(
         "kind": "gate",
         "command": command(plan, sample, device),
         **verdict_record(verdict),
-        **{role: _side(side.path) | {"spec": side.spec} for role, side in _sides(plan)},
+        **{role: _side(side, plan) for role, side in _sides(plan)},
         "ranks": 1,
         "device": device,
+        "device_facts": device_record(plan, banks),
         "policy": policy.model_dump(mode="json"),
         "plan": {
             "digest": plan.digest,
@@ -222,6 +225,7 @@ def _margins(margins: MarginTally) -> dict[str, Any]:
         "steps": {str(k): margins.steps[k] for k in sorted(margins.steps)},
         "exponents": {key: exponents[key] for key in order},
         "shifts": margins.shifts,
+        "beyond": margins.beyond,
     }
 
 
@@ -238,9 +242,21 @@ def _sides(plan: GatePlan) -> Any:
     return zip((BASELINE, CANDIDATE), plan.sides(), strict=True)
 
 
-def _side(name: str) -> dict[str, Any]:
-    path = make_path(name)
-    return {"name": path.name, "declared": asdict(path.declared), "outputs": ["ids", "weights"]}
+def _side(side: Side, plan: GatePlan) -> dict[str, Any]:
+    path = make_path(side.path)
+    declared = asdict(path.declared)
+    if plan.device != "cpu":
+        declared |= {
+            "score": form_words(side, plan.widths),
+            "device": plan.device,
+            "machine_dependent": True,
+        }
+    return {
+        "name": path.name if plan.device == "cpu" else side.spec,
+        "declared": declared,
+        "outputs": ["ids", "weights"],
+        "spec": side.spec,
+    }
 
 
 def command(plan: GatePlan, sample: tuple[int, int] | None, device: str) -> str:

@@ -10,12 +10,14 @@ from typing import Any
 
 from ...banks.bank import Bank
 from ...banks.errors import InputError
+from ...kernels.cuda.lang import unavailable
 from ..certificates import swaps_table
 from ..counts import Histograms
 from ..metrics.margins import check_sample
 from ..policy import Policy
 from ..summary import facts_of, summarise
 from ..verdict import judge
+from .device_texts import device_limitations
 from .histograms import gate_histograms
 from .outcomes import checked_text, gate_outcomes, left_out_text
 from .plan import (
@@ -65,7 +67,8 @@ def run_gate(
         workers: processes; the record has the same bits for any number.
         work: keeps finished shards, so that an interrupted run goes on; None keeps nothing.
         sample: (events, rows) of a small sample to be held against the gate.
-        device: ``cpu``; another one is recorded as not run.
+        device: ``cpu``, or ``cuda``: the selects with the device's own exp and tanh, or with a
+            form that ``score=`` names. Without a device nothing is run, and the record says why.
         shard_rows: rows of one shard.
         sample_every: one row in so many is checked by the reference in full; None takes 512, or
             4096 where outputs are recorded.
@@ -79,18 +82,20 @@ def run_gate(
     if workers < 1:
         raise InputError("workers", workers, "at least 1", "gate")
     began = time.perf_counter()
+    absent = unavailable() if device == "cuda" else None
     plan, banks = make_plan(
         baseline, candidate, source, rows=rows, widths=widths, seed=seed, policy=policy or Policy(),
         shard_rows=shard_rows, sample_every=sample_every,
+        device=device, on_device=device == "cuda" and absent is None,
     )  # fmt: skip
     limits = Policy.model_validate(plan.policy)
     if sample is not None:
         check_sample(*sample, 0, 1)
     merged: dict[tuple[int, int], ShardResult] = {}
     reused = 0
-    if device == "cpu":
+    if absent is None:
         merged, reused = run_plan(plan, workers, work, progress)
-    outcomes = gate_outcomes(plan, banks, merged, device)
+    outcomes = gate_outcomes(plan, banks, merged, absent)
     histograms = gate_histograms(outcomes, merged)
     facts = facts_of(outcomes, _limitations(plan, banks, merged))
     observed = summarise(Histograms(histograms), None, facts, limits)
@@ -165,6 +170,8 @@ def _limitations(
     if mixed:
         texts.append(f"{sum(mixed):,} of {sum(plan.rows):,} rows are mixtures of recorded rows")
     texts += [text for text in (checked_text(merged), left_out_text(merged)) if text]
+    if plan.device != "cpu":
+        return texts + device_limitations(plan)
     for side, name in zip(plan.sides(), ("baseline", "candidate"), strict=True):
         if side.recorded is None:
             texts.append(f"{name} {side.spec} is CPU arithmetic, not the kernel on its device")

@@ -1,4 +1,4 @@
-"""One shard: rows through both selects, the differing and the sampled ones judged in full."""
+"""The counts of one shard, and the judging of its differing and sampled rows by the reference."""
 
 from __future__ import annotations
 
@@ -11,10 +11,6 @@ import numpy.typing as npt
 
 from ...banks.bank import Bank, RowBlock
 from ...banks.open import open_bank
-from ...kernels.fast_compare import DIFFERENT, PLAIN, REORDERED, ULP_BINS
-from ...kernels.fast_gate import PairedRows, PairedSelect, histogram_of
-from ...kernels.fast_plain import compare_pairs
-from ...kernels.fast_recorded import Outputs, compare_recorded
 from ...kernels.reference import reference_product
 from ..certificates import Place, certificates, severity
 from ..compare import BASELINE, CANDIDATE, RankRows, RowComparison, compare_rows
@@ -24,13 +20,16 @@ from ..launching import front_weights
 from ..metrics.margins import MarginTally
 from ..metrics.swaps import SET_CLASSES, SET_CODE, SetClass, boundary_counts, classify_sets
 from ..policy import Policy
-from ..tally import AlikeRows, Tally, UnitKeys
+from ..tally import Tally, UnitKeys
 from .plan import GatePlan, Shard
 
 BLOCK_ROWS: Final = 2048
+"""Rows that are run at once on the CPU, and rows that are judged at once."""
 MOST_CERTIFICATES: Final = 1024
 """Certificates kept of one shard, the gravest; the others are counted."""
 UNIT_STRIDE: Final = 1 << 40
+CPU_REPLAY: Final = "  # replays with CPU arithmetic, which may agree where the device did not"
+"""Said with the snippet of a device's row."""
 
 
 @dataclass
@@ -106,15 +105,14 @@ def joined(parts: list[ClosePart]) -> ClosePart | None:
     )
 
 
-class ShardRunner:
-    """Runs the shards of a plan; banks and loops are made once and used again."""
+class ShardJudge:
+    """Judges rows of a plan's shards by the reference; banks are opened once and used again."""
 
     def __init__(self, plan: GatePlan) -> None:
         self.plan = plan
         self.policy = Policy.model_validate(plan.policy)
         self.sides = plan.sides()
         self._banks: dict[int, Bank] = {}
-        self._pairs: dict[tuple[int, int], PairedSelect] = {}
 
     def bank(self, number: int) -> Bank:
         """The plan's bank, opened once."""
@@ -122,133 +120,15 @@ class ShardRunner:
             self._banks[number] = open_bank(self.plan.banks[number])
         return self._banks[number]
 
-    def _pair(self, number: int, width: int) -> PairedSelect:
-        if (number, width) not in self._pairs:
-            bank = self.bank(number)
-            self._pairs[number, width] = PairedSelect(
-                self.sides[0].rule(width),
-                self.sides[1].rule(width),
-                front_weights(bank).bias,
-                bank.geometry,
-                bank.scoring,
-                self.plan.windows[number][self.plan.widths.index(width)],
-            )
-        return self._pairs[number, width]
-
-    def run(self, shard: Shard) -> ShardResult:
-        """Return the counts and certificates of one shard; the same bits wherever it runs."""
-        result = ShardResult()
-        bank, recorded = self.bank(shard.bank), self.sides[0].recorded is not None
-        sample = sampled_rows(self.plan, shard)
-        pending: list[ClosePart] = []
-        step = shard.stop - shard.start if recorded else BLOCK_ROWS
-        for start in range(shard.start, shard.stop, step):
-            stop = min(start + step, shard.stop)
-            if recorded:
-                block = bank.read_outputs(start, stop)
-                rows = compare_recorded(self._outputs(block), bank.geometry.experts)
-            else:
-                block = at_logits(bank, bank.read(start, stop))
-                rows = self._pair(shard.bank, shard.width).run(_logits(block), threads=1)
-            chosen = sample[(sample >= start) & (sample < stop)] - start
-            pending.append(self._block(result, shard, block, rows, chosen))
-            if sum(len(part.rows) for part in pending) >= BLOCK_ROWS:
-                self._judge(result, shard, pending)
-                pending = []
-        self._judge(result, shard, pending)
-        self._trim(result)
-        # From a shard earlier on: a record batch may lie in two shards.
-        bank.forget(max(0, shard.start - self.plan.shard_rows), shard.stop)
-        return result
-
-    def _outputs(self, block: RowBlock) -> tuple[Outputs, Outputs]:
-        """Ids and weights of both sides, as the bank carries them."""
-        found = []
-        for side in self.sides:
-            assert side.recorded is not None
-            ids, weights = block.recorded[side.recorded]
-            assert weights is not None, "the plan refuses outputs without weights"
-            found.append((ids, weights))
-        return found[0], found[1]
-
-    def _block(
-        self,
-        result: ShardResult,
-        shard: Shard,
-        block: RowBlock,
-        rows: PairedRows,
-        sample: npt.NDArray[np.int64],
-    ) -> ClosePart:
-        """Count a block's ordinary rows; return the ones that need a closer look."""
-        unusual = (rows.code >= DIFFERENT) | (rows.weight_ulp < 0)
-        unusual |= rows.weight_ulp > self.policy.weight_budget_ulp
-        plain = np.flatnonzero(rows.plain)
-        if len(plain):
-            unusual[plain] |= ~np.isfinite(_logits(block)[plain]).all(axis=1)
-        looked_at = unusual.copy()
-        looked_at[sample] = True
-        full = np.flatnonzero(looked_at)
-        self._alike(result, shard, block, rows, ~looked_at, full)
-        result.margins.add(rows.margin_steps, rows.margin, rows.shift)
-        result.plain_rows += len(plain)
-        result.selected_twice += rows.selected_twice
-        same_ids = np.array_equal(rows.ids_a, rows.ids_b)
-        same = np.array_equal(rows.weights_a.view(np.uint32), rows.weights_b.view(np.uint32))
-        result.bits_equal["ids"] &= same_ids
-        result.bits_equal["weights"] &= same
-        return ClosePart(
-            full + block.start,
-            {name: values[full] for name, values in block.keys.items()},
-            self._some_logits(shard, block, full),
-            (rows.ids_a[full], rows.ids_b[full]),
-            (rows.weights_a[full], rows.weights_b[full]),
-            np.isin(full, sample),
-        )
-
-    def _some_logits(
-        self, shard: Shard, block: RowBlock, rows: npt.NDArray[np.int64]
-    ) -> npt.NDArray[np.float32]:
-        """FP32 logits of some rows; read now where the block holds outputs alone."""
-        if block.logits is not None:
-            return np.asarray(block.logits[rows])
-        bank = self.bank(shard.bank)
-        if not len(rows):
-            return np.empty((0, bank.geometry.experts), np.float32)
-        return _logits(at_logits(bank, bank.read_rows(rows + block.start)))
-
-    def _alike(
-        self,
-        result: ShardResult,
-        shard: Shard,
-        block: RowBlock,
-        rows: PairedRows,
-        alike: npt.NDArray[np.bool_],
-        full: npt.NDArray[np.int64],
-    ) -> None:
-        """Count the rows that need no closer look."""
-        apart = np.zeros(ULP_BINS, np.int64)
-        some = full[rows.code[full] != PLAIN]
-        compare_pairs(
-            rows.ids_a[some], rows.weights_a[some], rows.ids_b[some], rows.weights_b[some], apart
-        )
-        alike_rows = AlikeRows(
-            rows.code[alike] == REORDERED,
-            rows.weight_ulp[alike],
-            histogram_of(rows.weight_bins - apart),
-        )
-        keys = self._unit_keys(
-            shard, np.flatnonzero(alike) + block.start, block.keys["unit"][alike]
-        )
-        result.tally.add_alike(self.bank(shard.bank).name, alike_rows, keys)
-
-    def _unit_keys(
+    def unit_keys(
         self, shard: Shard, rows: npt.NDArray[np.int64], unit: npt.NDArray[Any]
     ) -> UnitKeys:
+        """Row numbers [row] and the independence units of a bank's rows; units of banks differ."""
         kind = self.bank(shard.bank).independence_unit
         used = rows if kind == "row" else unit.astype(np.int64)
         return UnitKeys(rows, used + shard.bank * UNIT_STRIDE, kind)
 
-    def _judge(self, result: ShardResult, shard: Shard, parts: list[ClosePart]) -> None:
+    def judge(self, result: ShardResult, shard: Shard, parts: list[ClosePart]) -> None:
         """Judge rows by the reference: contracts, classes, flags, certificates."""
         part = joined(parts)
         if part is None:
@@ -265,16 +145,17 @@ class ShardRunner:
             bank.scoring,
             self.policy,
         )
-        keys = self._unit_keys(shard, part.rows, part.keys["unit"])
+        keys = self.unit_keys(shard, part.rows, part.keys["unit"])
         result.tally.add(bank.name, comparison, keys, 0, 1)
         self._reference(result, judged, comparison, part.ids, part.sampled)
         place = Place(
             bank.name, bank.spec, shard.width, 0, 1, 1, self.sides[0].path, self.sides[1].path,
             part.keys, 0, part.rows,
         )  # fmt: skip
-        result.certificates += certificates(
-            place, comparison, *part.ids, judged.selection, judged.logits
-        )
+        for found in certificates(place, comparison, *part.ids, judged.selection, judged.logits):
+            if self.plan.device != "cpu":
+                found["snippet"] += CPU_REPLAY
+            result.certificates.append(found)
 
     def _reference(
         self,
@@ -305,7 +186,8 @@ class ShardRunner:
         result.sampled += int(np.count_nonzero(sampled))
         result.boundary.update(boundary_counts(selection.boundary_ulp[sampled]))
 
-    def _trim(self, result: ShardResult) -> None:
+    def trim(self, result: ShardResult) -> None:
+        """Keep the gravest certificates and count the others."""
         extra = len(result.certificates) - MOST_CERTIFICATES
         if extra > 0:
             gravest = sorted(result.certificates, key=severity, reverse=True)[:MOST_CERTIFICATES]
@@ -328,7 +210,8 @@ def at_logits(bank: Bank, block: RowBlock) -> RowBlock:
     return RowBlock(block.start, block.rows, block.keys, logits=logits, recorded=block.recorded)
 
 
-def _logits(block: RowBlock) -> npt.NDArray[np.float32]:
+def logits_of(block: RowBlock) -> npt.NDArray[np.float32]:
+    """The block's FP32 logits [row, expert]."""
     assert block.logits is not None, "see at_logits"
     return block.logits
 

@@ -10,6 +10,8 @@ import numpy as np
 from ...banks.errors import InputError
 from ...banks.geometry import ScoringRule
 from ...kernels.contract import F32
+from ...kernels.cuda.forms import DEVICE_FORMS
+from ...kernels.device_select import parse_device_select
 from ...kernels.options import parse_spec
 from ...kernels.scores import FORMS
 from ...kernels.select import SelectArithmetic, make_select, select_bias
@@ -25,7 +27,8 @@ class Side:
 
     Attributes:
         spec: as the user wrote it.
-        path: the audit's path that selects alike, for records and ``replay_row``.
+        path: the audit's path that selects alike, for records and ``replay_row``; of a device
+            side the one with CPU arithmetic, without the device form.
         recorded: which of the bank's recorded outputs; None for a select.
         fused_rows: of ``auto``: up to this width ``fused``, above it ``standalone``.
     """
@@ -41,26 +44,39 @@ class Side:
         Raises:
             InputError: recorded outputs have none.
         """
+        return make_select(*self._at(width), f"gate {self.spec}")
+
+    def on_device(self, width: int) -> tuple[SelectArithmetic, str]:
+        """The select at one width and the device form that it scores with.
+
+        Raises:
+            InputError: recorded outputs have none, or no kernel computes the select.
+        """
+        return parse_device_select(*self._at(width), f"gate {self.spec}")
+
+    def _at(self, width: int) -> tuple[str, dict[str, str]]:
+        """Name and options of the select at one width."""
         if self.recorded is not None:
             raise InputError("select", self.spec, "a select", "gate side")
         if self.fused_rows is not None:
-            name = "fused" if width <= self.fused_rows else "standalone"
-            return make_select(name, {}, f"gate {self.spec}")
-        name, options = parse_spec(self.spec)
-        return make_select(name, options, f"gate {self.spec}")
+            return ("fused" if width <= self.fused_rows else "standalone"), {}
+        return parse_spec(self.spec)
 
 
-def parse_side(spec: str, role: str) -> Side:
+def parse_side(spec: str, role: str, device: str = "cpu") -> Side:
     """Return the side that a spec names.
 
     Args:
         spec: a select with options, ``auto[:fused_rows=N]`` or ``recorded[:name=NAME]``.
         role: ``baseline`` or ``candidate``.
+        device: ``cpu``, or ``cuda``, where ``score`` is a name of ``forms.DEVICE_FORMS``.
 
     Raises:
-        InputError: an unknown select, option or value.
+        InputError: an unknown select, option or value, or one of the other device.
     """
     name, options = parse_spec(spec)
+    if name == "recorded" and device != "cpu":
+        raise InputError("select", spec, "a select; recorded outputs need no device", "--device")
     if name == "recorded":
         if set(options) - {"name"}:
             raise InputError("option", ", ".join(sorted(options)), "name", spec)
@@ -72,6 +88,15 @@ def parse_side(spec: str, role: str) -> Side:
             raise InputError("option", spec.partition(":")[2], "fused_rows=N", spec)
         path = "route" if text == "8" else f"route:fused_rows={text}"
         return Side(spec, path, fused_rows=int(text))
+    if device != "cpu":
+        rule, form = parse_device_select(name, options, f"gate {role}")
+        options = {key: value for key, value in options.items() if key != "score"}
+        family = form.partition(".")[0]
+        if rule.score != family:
+            options["score"] = family
+    elif options.get("score") in DEVICE_FORMS:
+        expected = f"one of {', '.join(FORMS)}; a device form needs --device cuda"
+        raise InputError("score", options["score"], expected, f"gate {role}")
     make_select(name, options, f"gate {role}")
     kind = "general" if role == "baseline" else "route"
     changed = ",".join(f"{key}={value}" for key, value in [("select", name), *options.items()])

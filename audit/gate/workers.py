@@ -21,7 +21,7 @@ from typing import Final
 
 from ...banks.errors import InputError
 from .plan import GatePlan, Shard
-from .shard import ShardRunner
+from .runner import make_runner
 from .shard_file import read_shard, shard_path, write_shard
 
 Progress = Callable[[int, int, str], None]
@@ -82,7 +82,7 @@ def run_shards(
     workers = min(workers, max(1, len(todo)))
     if workers == 1:
         done = before
-        runner = ShardRunner(plan)
+        runner = make_runner(plan)
         for shard in todo:
             write_shard(directory, plan, shard, runner.run(shard))
             done += shard.stop - shard.start
@@ -154,7 +154,7 @@ def _work(text: str, directory: str, numbers: Sequence[int]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     plan = GatePlan.from_json(text)
-    shards, runner = plan.shards(), ShardRunner(plan)
+    shards, runner = plan.shards(), make_runner(plan)
     for number in numbers:
         write_shard(Path(directory), plan, shards[number], runner.run(shards[number]))
 

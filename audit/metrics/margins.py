@@ -39,6 +39,9 @@ class MarginTally:
         shifts: rows with a defined shift.
         shift_sum: sum of the shifts above 0, in units of 2^-36.
         shift_squares: sum of the squares of all shifts, in units of 2^-72.
+        beyond: of ``rows``, those known only to have a wide margin: they are in no bin, and their
+            shifts are not counted. Where they are not below 2^``DENSITY_EXPONENT`` nor within
+            ``EXACT_STEPS``, neither density nor near ties depend on them.
     """
 
     rows: int = 0
@@ -48,6 +51,7 @@ class MarginTally:
     shifts: int = 0
     shift_sum: int = 0
     shift_squares: int = 0
+    beyond: int = 0
 
     def add(
         self,
@@ -87,6 +91,7 @@ class MarginTally:
         self.shifts += other.shifts
         self.shift_sum += other.shift_sum
         self.shift_squares += other.shift_squares
+        self.beyond += other.beyond
 
     def within(self, steps: int) -> int:
         """Rows whose margin is at most ``steps`` FP32 steps, at most ``EXACT_STEPS``."""

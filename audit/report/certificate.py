@@ -8,6 +8,8 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from ...kernels.cuda.facts import why_not_real
+from ...kernels.cuda.forms import DEVICE_FORMS
 from ...kernels.exhaustive import SpecialScores, score_at
 from ...kernels.exhaustive_record import FormCounts
 from ...kernels.float_line import RANGES, bits_at, value_at
@@ -55,9 +57,9 @@ def print_certificate(
     made = certificate.provenance
     first, second = certificate.form_a, certificate.form_b
     console.print(
-        f"[bold]{first}[/] ({FORMS[first].steps})\n[bold]{second}[/] ({FORMS[second].steps})\n"
+        f"[bold]{first}[/] ({_steps(first)})\n[bold]{second}[/] ({_steps(second)})\n"
         f"all 2^32 FP32 inputs evaluated in {made['seconds']} s on {made['date']} "
-        f"({made['cores']} cores, {made['machine']})\n"
+        f"({_where(certificate)})\n"
     )
     for table in (
         _distances(certificate),
@@ -74,6 +76,22 @@ def print_certificate(
     )
     if bias_low == bias_high == 0.0:
         console.print("[dim]Keys without bias; --bias LOW,HIGH bounds them with yours.[/]")
+
+
+def _steps(form: str) -> str:
+    return DEVICE_FORMS[form].steps if form in DEVICE_FORMS else FORMS[form].steps
+
+
+def _where(certificate: ScoreCertificate) -> str:
+    """The machine, or the device that the certificate holds for."""
+    made, device = certificate.provenance, certificate.device
+    if device is None:
+        return f"{made['cores']} cores, {made['machine']}"
+    return (
+        f"{device['device']}, compute capability {device['compute_capability']}, CUDA "
+        f"{device['cuda']}, libdevice {device['libdevice']}, Triton {device['triton']}; "
+        f"it holds for these alone"
+    )
 
 
 def _table(title: str, left: tuple[str, ...], right: tuple[str, ...]) -> Table:
@@ -108,11 +126,24 @@ def _distances(certificate: ScoreCertificate) -> Table:
 
 
 def _witness(certificate: ScoreCertificate, place: int) -> tuple[str, str, str, str]:
-    """An input, its bits, and both scores there."""
+    """An input, its bits, and both scores there; device forms have none without their device."""
     if place < 0:
         return "", "", "", ""
-    a, b = (score_at(form, place) for form in (certificate.form_a, certificate.form_b))
-    return f"{value_at(place):.9g}", _hex(bits_at(place)), f"{a:.9g}", f"{b:.9g}"
+    a, b = (_score_text(form, place) for form in (certificate.form_a, certificate.form_b))
+    return f"{value_at(place):.9g}", _hex(bits_at(place)), a, b
+
+
+def _score_text(form: str, place: int) -> str:
+    if form not in DEVICE_FORMS:
+        return f"{score_at(form, place):.9g}"
+    if why_not_real() is not None:
+        return "-"
+    import torch
+
+    from ...kernels.cuda.scores_triton import device_score
+
+    at = torch.tensor([value_at(place)], device="cuda")
+    return f"{device_score(form, at).item():.9g}"
 
 
 def _histogram(certificate: ScoreCertificate) -> Table:

@@ -47,6 +47,17 @@ def swap_text(record: Mapping[str, Any]) -> str:
     return f"{kinds}; violations {found['violations']:,}"
 
 
+def device_text(record: Mapping[str, Any]) -> str:
+    """Return the device, with its name and versions where it is not the CPU."""
+    facts = record["device_facts"]
+    if facts is None:
+        return str(record["device"])
+    return (
+        f"{record['device']} ({facts['device']}, driver {facts['driver']}, CUDA {facts['cuda']}, "
+        f"Triton {facts['triton']})"
+    )
+
+
 def render_gate(result: GateRecord) -> str:
     """Return GitHub Markdown made from the record."""
     record = result.record
@@ -55,6 +66,7 @@ def render_gate(result: GateRecord) -> str:
         "record": record,
         "class_line": class_line(record),
         "mechanism": mechanism(record),
+        "device_text": device_text(record),
         "tables": [t(record) for t in (set_table, near_tie_table, weight_table, reference_table)],
         "swap_text": swap_text(record),
         "sample_text": sample_text(record["sample"]),
@@ -72,7 +84,7 @@ def print_gate(result: GateRecord, console: Console) -> None:
     console.print(
         f"[bold]{escape(record['baseline']['spec'])}[/] (baseline) against "
         f"[bold]{escape(record['candidate']['spec'])}[/] (candidate), "
-        f"{record['device']}, policy {escape(record['policy']['name'])}, "
+        f"{escape(device_text(record))}, policy {escape(record['policy']['name'])}, "
         f"seed {record['plan']['seed']}, {record['plan']['shards']:,} shards"
     )
     print_tables(record, (set_table, near_tie_table, weight_table, reference_table), console)

@@ -25,8 +25,9 @@ from ..exhaustive_record import (
 )
 from ..float_line import MINUS_INFINITY, PLACES, PLUS_INFINITY, Stretch, stretches
 from .exhaustive_triton import form_kernel, pair_kernel
+from .forms import DEVICE_FORMS
 from .lang import device, launch, unavailable
-from .scores_triton import DEVICE_FORMS, device_score
+from .scores_triton import device_score
 
 if TYPE_CHECKING:
     from ..exhaustive import SpecialScores

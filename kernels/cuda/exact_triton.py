@@ -12,7 +12,7 @@ from .weights_triton import ulp_bin, weights_of
 
 
 @triton.jit
-def _ruled(x: tl.tensor, bias: tl.tensor, FORM: tl.constexpr, RULE: tl.constexpr) -> tl.tuple:
+def ruled(x: tl.tensor, bias: tl.tensor, FORM: tl.constexpr, RULE: tl.constexpr) -> tl.tuple:
     """Score and key of each logit under the bits of ``DeviceSelect.rule``."""
     s = score(x, FORM)
     if RULE & 4:
@@ -30,7 +30,7 @@ def _ruled(x: tl.tensor, bias: tl.tensor, FORM: tl.constexpr, RULE: tl.constexpr
 
 
 @triton.jit
-def _packed(key: tl.tensor, at: tl.tensor, inside: tl.tensor, RULE: tl.constexpr) -> tl.tensor:
+def packed_keys(key: tl.tensor, at: tl.tensor, inside: tl.tensor, RULE: tl.constexpr) -> tl.tensor:
     """Key and id in one int64: larger keys first, then lower ids; int64's least outside."""
     bits = key.to(tl.int32, bitcast=True)
     order = tl.where(bits < 0, -(bits & 0x7FFFFFFF), bits)
@@ -45,7 +45,7 @@ def _packed(key: tl.tensor, at: tl.tensor, inside: tl.tensor, RULE: tl.constexpr
 
 
 @triton.jit
-def _chosen(
+def chosen_experts(
     packed: tl.tensor, at: tl.tensor, lane: tl.tensor, K: tl.constexpr, RULE: tl.constexpr
 ) -> tl.tuple:
     """Ids by slot [32], which experts are chosen, and whether the row had no key above -inf."""
@@ -67,7 +67,7 @@ def _chosen(
 
 
 @triton.jit
-def _weights(
+def slot_weights(
     row: tl.tensor,
     bias: tl.tensor,
     ids: tl.tensor,
@@ -81,7 +81,8 @@ def _weights(
     SUM: tl.constexpr,
     NORMALISE: tl.constexpr,
 ) -> tl.tensor:
-    s, _ = _ruled(tl.load(row + ids), tl.load(bias + ids), FORM, RULE)
+    """The weights [32] of a row by slot; 1/K each where the row had no key above -inf."""
+    s, _ = ruled(tl.load(row + ids), tl.load(bias + ids), FORM, RULE)
     weights = weights_of(s, lane, epsilon, scale, K, SUM, NORMALISE)
     return tl.where(empty, 1.0 / K, weights)
 
@@ -152,10 +153,14 @@ def exact_kernel(
         row = place if ALL else tl.load(listed + place)
         start = logits + tl.cast(row, tl.int64) * E
         x = tl.load(start + at, mask=inside, other=0.0)
-        _, key = _ruled(x, b, FORM_A, RULE_A)
-        ids_a, chosen_a, empty_a = _chosen(_packed(key, at, inside, RULE_A), at, lane, K, RULE_A)
-        _, key = _ruled(x, b, FORM_B, RULE_B)
-        ids_b, chosen_b, empty_b = _chosen(_packed(key, at, inside, RULE_B), at, lane, K, RULE_B)
+        _, key = ruled(x, b, FORM_A, RULE_A)
+        ids_a, chosen_a, empty_a = chosen_experts(
+            packed_keys(key, at, inside, RULE_A), at, lane, K, RULE_A
+        )
+        _, key = ruled(x, b, FORM_B, RULE_B)
+        ids_b, chosen_b, empty_b = chosen_experts(
+            packed_keys(key, at, inside, RULE_B), at, lane, K, RULE_B
+        )
         differ = tl.sum((chosen_a != chosen_b).to(tl.int32), 0) > 0
         if differ:
             slot = tl.atomic_add(counters + 1, 1)
@@ -165,11 +170,11 @@ def exact_kernel(
                 tl.store(out, ids_a, mask=lane < K)
                 tl.store(out + K, ids_b, mask=lane < K)
         elif WEIGHTS:
-            weights_a = _weights(
+            weights_a = slot_weights(
                 start, bias, ids_a, empty_a, lane, epsilon_a, scale,
                 K, FORM_A, RULE_A, SUM_A, NORMALISE_A,
             )  # fmt: skip
-            weights_b = _weights(
+            weights_b = slot_weights(
                 start, bias, ids_b, empty_b, lane, epsilon_b, scale,
                 K, FORM_B, RULE_B, SUM_B, NORMALISE_B,
             )  # fmt: skip

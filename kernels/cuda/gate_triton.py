@@ -7,7 +7,7 @@ Rows are listed in no fixed order, and sorted by row when read: the result has n
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,57 +15,22 @@ import numpy.typing as npt
 from ...banks.errors import EnvelopeError, InputError
 from .bounds import ScreenConstants, float_constants, packed_constants
 from .exact_triton import exact_kernel
+from .forms import DEVICE_FORMS
 from .lang import INTERPRETED, device, launch, unavailable
-from .scores_triton import DEVICE_FORMS
-from .screen_triton import set_kernel, weight_kernel
-from .weights_triton import BINS, NORMALISATIONS, SUMS
+from .screen_triton import NO_BUDGET, set_kernel, weight_kernel
+from .selects import (
+    BINS,
+    MOST_EXPERTS,
+    MOST_SLOTS,
+    NAN_KEYS,
+    NORMALISATIONS,
+    SCREEN,
+    SUMS,
+    DeviceSelect,
+)
 
 if TYPE_CHECKING:
     from ..contract import F32, I32
-
-SCREEN: Final = "exp.approx"
-"""The cheap form; its distance to both selects' forms is what ``bound`` means."""
-
-NAN_KEYS: Final = ("minus_inf", "lowest", "highest")
-
-
-class DeviceSelect(NamedTuple):
-    """One select on the device; fields as in ``select_weights.EngineRule``, by name."""
-
-    form: str
-    mask_logit: bool = False
-    mask_bias: bool = False
-    zero_score: bool = False
-    nan_key: str = "lowest"
-    uniform_if_none: bool = False
-    weight_sum: str = "left_to_right"
-    normalise: str = "divide_guard"
-    epsilon: float = 0.0
-
-    @property
-    def rule(self) -> int:
-        """The non-finite rule as the bits that the exact kernel is compiled for."""
-        flags = (self.mask_logit, self.mask_bias, self.zero_score, self.uniform_if_none)
-        return sum(flag << bit for bit, flag in enumerate(flags)) + 16 * NAN_KEYS.index(
-            self.nan_key
-        )
-
-
-DEVICE_SELECTS: Final = {
-    "fused": DeviceSelect(
-        "tanh.cuda", True, True, nan_key="minus_inf", weight_sum="fold",
-        normalise="reciprocal_eps", epsilon=1e-20,
-    ),
-    "standalone": DeviceSelect(
-        "exp.cuda", zero_score=True, nan_key="minus_inf", normalise="reciprocal_guard",
-    ),
-    "grouped_topk": DeviceSelect(
-        "tanh.cuda", True, nan_key="minus_inf", uniform_if_none=True, weight_sum="butterfly",
-        normalise="reciprocal_eps", epsilon=1e-20,
-    ),
-    "topk_sigmoid": DeviceSelect("exp.cuda", zero_score=True, nan_key="minus_inf"),
-}  # fmt: skip
-"""Named selects with the GPU's own functions; ``select.SELECTS`` has their sources."""
 
 
 class GateResult(NamedTuple):
@@ -123,7 +88,7 @@ class DeviceGate:
         packed: bool = True,
         programs: int = 0,
     ) -> None:
-        _check(experts, top_k, bias, selects)
+        check_gate(experts, top_k, bias, selects)
         import torch
 
         where = device()
@@ -182,9 +147,9 @@ class DeviceGate:
         a, b = self.selects
         launch(
             weight_kernel, programs, logits, self._bias, self._shifts, self._listed,
-            self._counters, self._histogram, self._worst, rows, stretch, int(gap),
-            a.epsilon, b.epsilon, self.scale,
-            self.experts, self.top_k, screen, *_weight_codes(a), *_weight_codes(b),
+            self._counters, self._histogram, self._worst, self._rows_out, rows, stretch, int(gap),
+            NO_BUDGET, a.epsilon, b.epsilon, self.scale,
+            self.experts, self.top_k, screen, False, *weight_codes(a), *weight_codes(b),
         )  # fmt: skip
 
     def _exact(self, logits: Any, rows: int, *, everything: bool) -> None:
@@ -192,7 +157,7 @@ class DeviceGate:
         codes = [
             (form, select.rule, weight_sum, normalise)
             for select in (a, b)
-            for form, weight_sum, normalise in (_weight_codes(select),)
+            for form, weight_sum, normalise in (weight_codes(select),)
         ]
         launch(
             exact_kernel, min(self._exact_programs, rows), logits, self._bias, self._listed,
@@ -218,7 +183,8 @@ class DeviceGate:
         return GateResult(self._rows, undecided, rows[order], ids[order], histogram, worst)
 
 
-def _weight_codes(select: DeviceSelect) -> tuple[int, int, int]:
+def weight_codes(select: DeviceSelect) -> tuple[int, int, int]:
+    """Form, sum and normalisation as the numbers that the kernels are compiled for."""
     return (
         DEVICE_FORMS[select.form].code,
         SUMS.index(select.weight_sum),
@@ -226,15 +192,23 @@ def _weight_codes(select: DeviceSelect) -> tuple[int, int, int]:
     )
 
 
-def _check(experts: int, top_k: int, bias: F32, selects: tuple[DeviceSelect, DeviceSelect]) -> None:
+def check_gate(
+    experts: int, top_k: int, bias: F32, selects: tuple[DeviceSelect, DeviceSelect]
+) -> None:
+    """Refuse what the kernels do not cover.
+
+    Raises:
+        EnvelopeError: no device, or a geometry outside theirs.
+        InputError: a bias of the wrong shape or type, or an unknown name in a select.
+    """
     where = "device gate"
     reason = unavailable()
     if reason is not None:
         raise EnvelopeError("device", reason, "a CUDA device with Triton", where)
-    if not 1 <= top_k <= 16:
-        raise EnvelopeError("top_k", top_k, "1..16", where)
-    if not top_k < experts <= 1024:
-        raise EnvelopeError("experts", experts, f"{top_k + 1}..1024", where)
+    if not 1 <= top_k <= MOST_SLOTS:
+        raise EnvelopeError("top_k", top_k, f"1..{MOST_SLOTS}", where)
+    if not top_k < experts <= MOST_EXPERTS:
+        raise EnvelopeError("experts", experts, f"{top_k + 1}..{MOST_EXPERTS}", where)
     if bias.shape != (experts,) or bias.dtype != np.float32:
         got = f"{bias.dtype}{list(bias.shape)}"
         raise InputError("bias", got, f"float32[{experts}]", where)

@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .rows import I64, MOST_BUDGET, ROWS_AT_ONCE, UNDECIDED, ScreenedRows
 from .scores_triton import device_score
+from .selects import BINS
 
 if TYPE_CHECKING:
-    from .gate_triton import DeviceSelect, GateResult
+    from .gate_triton import GateResult
+    from .selects import DeviceSelect
 
 
 def _ruled(select: DeviceSelect, logits: Any, bias: Any) -> tuple[Any, Any]:
@@ -42,7 +45,7 @@ def _orders(keys: Any, nan_key: str) -> Any:
 
 
 def _total(scores: Any, order: str) -> Any:
-    """Sum of [row, slot] in an order of ``weights_triton.SUMS``, each step rounded to FP32."""
+    """Sum of [row, slot] in an order of ``selects.SUMS``, each step rounded to FP32."""
     import torch
 
     slots = scores.shape[1]
@@ -113,7 +116,6 @@ def plain_gate(
     import torch
 
     from .gate_triton import GateResult
-    from .weights_triton import BINS
 
     ids, weights = zip(
         *(plain_select(select, logits, bias, top_k, scale) for select in selects), strict=True
@@ -137,3 +139,63 @@ def plain_gate(
     both = torch.stack([ids[0][rows], ids[1][rows]], 1).to(torch.int32)
     found = rows.to(torch.int32).cpu().numpy()
     return GateResult(len(logits), 0, found, both.cpu().numpy(), histogram.astype(np.int64), worst)
+
+
+class PlainRows:
+    """The ``rows.RowPair`` of plain torch: what ``DeviceRows`` is checked against.
+
+    Args:
+        bias: [expert] float32 tensor, where the rows are to be computed.
+        selects: baseline and candidate.
+        top_k: slots.
+        scale: factor of the weights.
+        margin, budget: as in ``DeviceRows``; with ``margin`` None every row is seen in full.
+    """
+
+    def __init__(
+        self,
+        bias: Any,
+        selects: tuple[DeviceSelect, DeviceSelect],
+        top_k: int,
+        scale: float,
+        *,
+        margin: float | None = None,
+        budget: int = 0,
+    ) -> None:
+        self._bias, self._selects, self._top_k, self._scale = bias, selects, top_k, scale
+        self._margin, self._budget = margin, min(budget, MOST_BUDGET)
+        self.host = np.empty((ROWS_AT_ONCE, len(bias)), np.float32)
+
+    def run(self, rows: int, wanted: I64) -> ScreenedRows:
+        """Select the first ``rows`` of ``host`` with both; tell ``wanted`` ones in full."""
+        import torch
+
+        logits = self.host[:rows]
+        x = torch.tensor(logits, device=self._bias.device)
+        both = [plain_select(s, x, self._bias, self._top_k, self._scale) for s in self._selects]
+        ids = torch.stack([one for one, _ in both], 1).to(torch.int32).cpu().numpy()
+        weights = torch.stack([one for _, one in both], 1).cpu().numpy()
+        edges = self._edges(x)
+        bits = weights.view(np.int32).astype(np.int64)
+        # Equal ids in equal slots, and no weight is below zero.
+        apart = np.abs(bits[:, 0] - bits[:, 1])
+        marks = np.full(rows, UNDECIDED, np.int32)
+        if self._margin is not None:
+            with np.errstate(invalid="ignore"):
+                wide = edges[:, 0, 0].astype(np.float64) - edges[:, 0, 1] > self._margin
+            decided = wide & np.isfinite(logits).all(1) & (ids[:, 0] == ids[:, 1]).all(1)
+            decided &= np.isfinite(weights).all((1, 2)) & (apart.max(1) <= self._budget)
+            marks[decided] = apart.max(1)[decided]
+        counted = apart[marks != UNDECIDED].reshape(-1)
+        histogram = np.bincount(counted, minlength=BINS).astype(np.int64)
+        seen = np.union1d(np.flatnonzero(marks == UNDECIDED), wanted).astype(np.int64)
+        return ScreenedRows(marks, histogram, seen, ids[seen], weights[seen], edges[seen])
+
+    def _edges(self, logits: Any) -> Any:
+        """[row, side, 2] float32: both sides' keys of the first side's experts K and K + 1."""
+        import torch
+
+        keys = [_ruled(select, logits, self._bias)[1] for select in self._selects]
+        ranked = _orders(keys[0], self._selects[0].nan_key).topk(self._top_k + 1, dim=1)
+        pair = ranked.indices[:, self._top_k - 1 :]
+        return torch.stack([key.gather(1, pair) for key in keys], 1).cpu().numpy()

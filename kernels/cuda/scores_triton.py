@@ -10,26 +10,10 @@ Under the interpreter the device functions are numpy's: the structure is the sam
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
+from .forms import DEVICE_FORMS
 from .lang import INTERPRETED, launch, libdevice, tl, triton
-
-
-class DeviceForm(NamedTuple):
-    """A named device form: the code in ``score``, and its arithmetic in words."""
-
-    code: int
-    steps: str
-
-
-DEVICE_FORMS: Final[dict[str, DeviceForm]] = {
-    "exp.cuda": DeviceForm(0, "1/(1+expf(-x)), reciprocal rounded to nearest, no contraction"),
-    "exp.cuda_fma": DeviceForm(1, "1/(1+expf(-x)), expf's last product joined with the sum"),
-    "exp.approx": DeviceForm(2, "rcp.approx.ftz(1 + ex2.approx.ftz(-x*log2(e)))"),
-    "tanh.cuda": DeviceForm(3, "0.5*tanhf(0.5*x)+0.5"),
-    "tanh.approx": DeviceForm(4, "0.5*tanh.approx(0.5*x)+0.5"),
-}
-"""Version 1 of each; a change of steps is a new name."""
 
 # The steps of libdevice's expf; the 252 and the magic number are its own constants.
 _EXPF_FMA: Final = tl.constexpr("""

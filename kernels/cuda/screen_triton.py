@@ -14,10 +14,15 @@ issue slots a row has while its logits arrive, half of them at half rate.
 
 from __future__ import annotations
 
+from typing import Final
+
 from .lang import tl, triton
 from .network_triton import keep_top4, sort4, sort16, split4, warp_top16
 from .scores_triton import score
 from .weights_triton import weights_of
+
+NO_BUDGET: Final = 0x7FFFFFFF
+"""A budget that no distance exceeds."""
 
 
 @triton.jit
@@ -210,15 +215,18 @@ def weight_kernel(
     counters: tl.tensor,
     histogram: tl.tensor,
     worst: tl.tensor,
+    marks: tl.tensor,
     rows: tl.tensor,
     stretch: tl.tensor,
     gap: tl.tensor,
+    budget: tl.tensor,
     epsilon_a: tl.tensor,
     epsilon_b: tl.tensor,
     scale: tl.tensor,
     E: tl.constexpr,
     K: tl.constexpr,
     SCREEN: tl.constexpr,
+    MARK: tl.constexpr,
     FORM_A: tl.constexpr,
     SUM_A: tl.constexpr,
     NORMALISE_A: tl.constexpr,
@@ -230,6 +238,11 @@ def weight_kernel(
 
     Rows in which either select's own keys are not strictly descending in the screen's order are
     listed too: their slot order, and with it the order of the weight sum, needs the exact kernel.
+    So in a decided row both selects have the same ids in the same slots. Rows with weights more
+    than ``budget`` ULP apart are listed too.
+
+    With MARK nothing is listed: ``marks`` [rows] int32 gets the largest ULP of a decided row, and
+    -1 of any other.
     """
     lane = tl.arange(0, 32)
     at = lane[:, None] * 4 + tl.arange(0, 4)[None, :]
@@ -258,10 +271,11 @@ def weight_kernel(
         unusable = (weight_a - weight_a != 0.0) | (weight_b - weight_b != 0.0)
         unusable = unusable | ((lane < K - 1) & (falls == 0))
         unordered = tl.sum((unusable & valid).to(tl.int32), 0)
-        if decided & (unordered == 0):
-            # Both have the sign of ``scale`` or are 0, so their bits are in order.
-            apart = weight_a.to(tl.int32, bitcast=True) - weight_b.to(tl.int32, bitcast=True)
-            apart = tl.where(valid, tl.where(apart < 0, -apart, apart), -1)
+        # Both have the sign of ``scale`` or are 0, so their bits are in order.
+        apart = weight_a.to(tl.int32, bitcast=True) - weight_b.to(tl.int32, bitcast=True)
+        apart = tl.where(valid, tl.where(apart < 0, -apart, apart), -1)
+        row_largest = tl.max(apart, 0)
+        if decided & (unordered == 0) & (row_largest <= budget):
             n0 += (apart == 0).to(tl.int32)
             n1 += (apart == 1).to(tl.int32)
             n2 += (apart == 2).to(tl.int32)
@@ -270,13 +284,17 @@ def weight_kernel(
             n5 += (apart == 5).to(tl.int32)
             n6 += (apart == 6).to(tl.int32)
             n7 += (apart == 7).to(tl.int32)
-            if tl.max(apart, 0) > 7:
+            if row_largest > 7:
                 tl.atomic_add(
                     histogram + tl.minimum(apart, 254), tl.full([32], 1, tl.int64), mask=apart > 7
                 )
             larger = apart > largest
             largest = tl.where(larger, apart, largest)
             largest_row = tl.where(larger, row, largest_row)
+            if MARK:
+                tl.store(marks + row, row_largest)
+        elif MARK:
+            tl.store(marks + row, -1)
         else:
             _list_row(listed, counters, row)
     tl.atomic_add(histogram, tl.sum(n0.to(tl.int64), 0))

@@ -6,15 +6,7 @@ The sums and normalisations are those of ``kernels.select_weights``, by the same
 
 from __future__ import annotations
 
-from typing import Final
-
 from .lang import tl, triton
-
-SUMS: Final = ("left_to_right", "fold", "butterfly")
-NORMALISATIONS: Final = ("reciprocal_eps", "reciprocal_guard", "divide_eps", "divide_guard", "none")
-
-BINS: Final = 256
-"""Bins of a histogram of ULP: 0..253 each, then all larger ones, then the undefined ones."""
 
 
 @triton.jit
@@ -52,7 +44,7 @@ def weights_of(
 ) -> tl.tensor:
     """The weights [32] of scores [32] in slot order, of which the first K count.
 
-    ``epsilon`` and ``scale`` are FP32; SUM and NORMALISE index the lists above.
+    ``epsilon`` and ``scale`` are FP32; SUM and NORMALISE index the lists of ``selects``.
     """
     if NORMALISE == 4:
         weights = scores * scale

@@ -15,10 +15,10 @@ import pytest
 
 import neartie
 from neartie.audit.cli import main
+from neartie.audit.gate.host_shard import ShardRunner
 from neartie.audit.gate.plan import GatePlan, make_plan
 from neartie.audit.gate.result import GateResult
 from neartie.audit.gate.run import run_gate
-from neartie.audit.gate.shard import ShardRunner
 from neartie.audit.gate.shard_file import read_shard, write_shard
 from neartie.audit.policy import Policy
 from neartie.banks.errors import InputError

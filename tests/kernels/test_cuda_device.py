@@ -9,8 +9,9 @@ import torch
 from neartie.banks.errors import EnvelopeError, InputError
 from neartie.kernels.cuda import lang
 from neartie.kernels.cuda.certify_triton import device_scan, screen_bound
-from neartie.kernels.cuda.gate_triton import DEVICE_SELECTS, SCREEN, DeviceGate
+from neartie.kernels.cuda.gate_triton import DeviceGate
 from neartie.kernels.cuda.plain import plain_gate
+from neartie.kernels.cuda.selects import DEVICE_SELECTS, SCREEN
 
 REASON = lang.unavailable() or ("interpreted" if lang.INTERPRETED else None)
 on_device = pytest.mark.skipif(REASON is not None, reason=str(REASON))

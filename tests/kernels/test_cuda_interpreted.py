@@ -15,9 +15,13 @@ import torch
 
 from neartie.kernels.cuda import lang
 from neartie.kernels.cuda.certify_triton import device_scan
-from neartie.kernels.cuda.gate_triton import DEVICE_SELECTS, DeviceGate, DeviceSelect, GateResult
-from neartie.kernels.cuda.plain import plain_gate
-from neartie.kernels.cuda.scores_triton import DEVICE_FORMS, device_score
+from neartie.kernels.cuda.forms import DEVICE_FORMS
+from neartie.kernels.cuda.gate_triton import DeviceGate, GateResult
+from neartie.kernels.cuda.plain import PlainRows, plain_gate
+from neartie.kernels.cuda.rows import UNDECIDED
+from neartie.kernels.cuda.rows_triton import DeviceRows
+from neartie.kernels.cuda.scores_triton import device_score
+from neartie.kernels.cuda.selects import DEVICE_SELECTS, DeviceSelect
 from neartie.kernels.exhaustive_block import count_scores
 from neartie.kernels.exhaustive_record import BINS, EMPTY_FORM, EMPTY_PAIR, RingCounts
 from neartie.kernels.float_line import PLUS_ZERO, Stretch, bits_at, place_of
@@ -104,6 +108,47 @@ def test_the_gate_is_the_plain_gate(kind: Any, experts: Any, top_k: Any) -> None
             )  # fmt: skip
             gate.launch(x)
             assert_same(gate.result(), expected, weights)
+
+
+@interpreted
+@pytest.mark.parametrize(
+    ("kind", "experts", "top_k"),
+    [*((kind, 100, 5) for kind in KINDS), ("normal", 896, 16), ("not_finite", 896, 16)],
+)
+def test_the_rows_are_those_of_plain_torch(kind: Any, experts: Any, top_k: Any) -> None:
+    wanted = np.array([1, 4])
+    for number, (first, second, bound) in enumerate(PAIRS):
+        rng = np.random.default_rng(number)
+        spread = 0.0 if kind in ("bf16", "all_equal") else 0.02
+        bias = (spread * rng.standard_normal(experts)).astype(np.float32)
+        x = rows_of(kind, 6, experts, number)
+        pair = (first, second)
+        for budget, proven in ((2, bound), (300, bound), (8, None)):
+            kernels = DeviceRows(
+                experts, top_k, bias, pair, proven, margin=2.0**-12, budget=budget, scale=2.5
+            )
+            simple = PlainRows(torch.from_numpy(bias), pair, top_k, 2.5)
+            for one in (kernels, simple):
+                one.host[: len(x)] = x
+            found, plain = kernels.run(len(x), wanted), simple.run(len(x), wanted)
+            undecided = np.flatnonzero(found.weight_ulp == UNDECIDED)
+            assert np.array_equal(found.seen, np.union1d(undecided, wanted))
+            # What is seen is the same.
+            assert np.array_equal(found.ids, plain.ids[found.seen])
+            assert np.array_equal(found.weights, plain.weights[found.seen], equal_nan=True)
+            assert np.array_equal(found.edges, plain.edges[found.seen], equal_nan=True)
+            # What is not seen is what was promised of it.
+            decided = found.weight_ulp != UNDECIDED
+            assert proven is not None or not decided.any()
+            assert decided.any() or not (kind == "normal" and number == 0 and budget == 300)
+            assert np.array_equal(plain.ids[decided, 0], plain.ids[decided, 1])
+            weights = plain.weights[decided].view(np.int32).astype(np.int64)
+            apart = np.abs(weights[:, 0] - weights[:, 1])
+            assert np.array_equal(found.weight_ulp[decided], apart.max(1, initial=0))
+            assert np.all(apart <= min(budget, 253))
+            assert np.array_equal(found.histogram, np.bincount(apart.reshape(-1), minlength=256))
+            edges = plain.edges[decided, 0].astype(np.float64)
+            assert np.all(edges[:, 0] - edges[:, 1] > 2.0**-12)
 
 
 @interpreted
