@@ -21,7 +21,13 @@ def verdict_record(verdict: Verdict) -> dict[str, Any]:
         "verdict": {
             "state": str(verdict.state),
             "reasons": [
-                {"state": str(r.state), "code": str(r.code), "text": r.text}
+                {
+                    "state": str(r.state),
+                    "code": str(r.code),
+                    "text": r.text,
+                    "width": r.width,
+                    "bank": r.bank,
+                }
                 for r in verdict.reasons
             ],
         },

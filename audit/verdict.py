@@ -48,11 +48,16 @@ class NumericsClass(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """One sentence of a verdict, and the state that it alone would lead to."""
+    """One sentence of a verdict, and the state that it alone would lead to.
+
+    ``width`` and ``bank`` say what it is about; None: all of them.
+    """
 
     state: State
     code: str
     text: str
+    width: int | None = None
+    bank: str | None = None
 
 
 @dataclass(frozen=True)
@@ -106,7 +111,7 @@ def judge(observed: Observed, policy: Policy) -> Verdict:
     certified = bool(observed.widths) and all(w.certified for w in observed.widths)
     ran = all(c.ran for c in observed.coverage) and not observed.not_compared
     required = not any(r.state is State.INCONCLUSIVE for r in missing)
-    covered = certified and ran and required and not observed.doubts
+    covered = certified and ran and required and not (observed.doubts or observed.unanswered)
     final = provisional
     if provisional is not NumericsClass.BEHAVIOURAL and not covered:
         final = NumericsClass.UNKNOWN
@@ -119,7 +124,7 @@ def _coverage(observed: Observed, policy: Policy) -> Iterator[Reason]:
     for item in missing:
         state = State.NOT_RUN if nothing_ran else State.INCONCLUSIVE
         text = f"{item.bank} at width {item.width} was not run: {item.reason}"
-        yield Reason(state, "not_run", text)
+        yield Reason(state, "not_run", text, item.width, item.bank)
     if not nothing_ran and not sum(w.rows for w in observed.widths):
         yield Reason(State.FAIL, "no_rows", "zero rows were compared")
 
@@ -153,14 +158,15 @@ def _contracts(observed: Observed, policy: Policy) -> Iterator[Reason]:
                 for name, count in counts.items():
                     rows = f"{count:,} of {summary.rows:,} rows"
                     text = f"{path} at width {summary.width}: {name} in {rows}"
-                    yield Reason(State.FAIL, f"{kind}:{name}", text)
+                    yield Reason(State.FAIL, f"{kind}:{name}", text, summary.width)
 
 
 def _findings(observed: Observed, policy: Policy) -> Iterator[Reason]:
     for finding in observed.findings:
         state = State.FAIL if finding.fails else State.PASS_WITH_LIMITATIONS
         where = f"{finding.path} on {finding.bank} at width {finding.width}"
-        yield Reason(state, finding.name, f"{finding.name}: {where}: {finding.text}")
+        text = f"{finding.name}: {where}: {finding.text}"
+        yield Reason(state, finding.name, text, finding.width, finding.bank)
     fit = observed.schedule
     if fit is not None and fit.fits is False:
         off = "no number" if fit.distance is None else f"{fit.distance:.2%} off"
@@ -196,21 +202,22 @@ def _sets(observed: Observed, policy: Policy) -> Iterator[Reason]:
             if not count or name in (SetClass.IDENTICAL, SetClass.REORDERED, SetClass.INVALID):
                 continue
             where = f"{count:,} of {summary.rows:,} rows at width {summary.width}"
-            yield _set_reason(name, where, policy)
+            state, text = _set_reason(name, where, policy)
+            yield Reason(state, name, text, summary.width)
 
 
-def _set_reason(name: SetClass, where: str, policy: Policy) -> Reason:
+def _set_reason(name: SetClass, where: str, policy: Policy) -> tuple[State, str]:
+    """State and sentence of differing rows of one class."""
     if name in EXACT_TIES and policy.tie_contract == "lower_id":
-        return Reason(State.FAIL, name, f"{name}: {where}; the tie contract demands the lower id")
+        return State.FAIL, f"{name}: {where}; the tie contract demands the lower id"
     if name in TIES or (name is SetClass.TIE_GROUP and not policy.one_for_one):
-        return Reason(State.PASS_WITH_LIMITATIONS, name, f"{name}: {where}")
+        return State.PASS_WITH_LIMITATIONS, f"{name}: {where}"
     if name is SetClass.NOISE_SWAP:
         text = f"{name}: {where}, within the declared perturbation {policy.noise_abs:g}"
-        return Reason(State.PASS_WITH_LIMITATIONS, name, text)
+        return State.PASS_WITH_LIMITATIONS, text
     if name is SetClass.TIE_GROUP:
-        return Reason(State.FAIL, name, f"{name}: {where}; only 1-for-1 swaps may be ties")
-    text = f"{name}: {where}, beyond the window of {policy.window_ulp} ULP"
-    return Reason(State.FAIL, name, text)
+        return State.FAIL, f"{name}: {where}; only 1-for-1 swaps may be ties"
+    return State.FAIL, f"{name}: {where}, beyond the window of {policy.window_ulp} ULP"
 
 
 def _weights(observed: Observed, policy: Policy) -> Iterator[Reason]:
@@ -226,7 +233,7 @@ def _weights(observed: Observed, policy: Policy) -> Iterator[Reason]:
                 f"weights differ by up to {largest:,} FP32 ULP at width {summary.width}, "
                 f"budget {policy.weight_budget_ulp}" + (f" ({kinds} rows)" if kinds else "")
             )
-            yield Reason(State.FAIL, "weight_budget", text)
+            yield Reason(State.FAIL, "weight_budget", text, summary.width)
 
 
 def _rates(observed: Observed, policy: Policy) -> Iterator[Reason]:
@@ -240,7 +247,7 @@ def _rates(observed: Observed, policy: Policy) -> Iterator[Reason]:
                 f"no valid row at width {summary.width} is an independent sample of what differs: "
                 "no rate is bounded"
             )
-            yield Reason(State.INCONCLUSIVE, "set_rate", text)
+            yield Reason(State.INCONCLUSIVE, "set_rate", text, summary.width)
             continue
         seen = f"{summary.differing_units:,} of {summary.units:,} units differ"
         least = lower_bound(summary.differing_units, summary.units, 1 - alpha)
@@ -249,7 +256,7 @@ def _rates(observed: Observed, policy: Policy) -> Iterator[Reason]:
                 f"set rate at width {summary.width} is at least {least:.2e}, limit "
                 f"{policy.set_rate:.0e} ({seen})"
             )
-            yield Reason(State.FAIL, "set_rate", text)
+            yield Reason(State.FAIL, "set_rate", text, summary.width)
             continue
         needed = rows_needed(policy.set_rate, 1 - alpha, summary.differing_units)
         text = (
@@ -257,7 +264,7 @@ def _rates(observed: Observed, policy: Policy) -> Iterator[Reason]:
             f"{policy.confidence:.0%}, limit {policy.set_rate:.0e} ({seen}); with no further "
             f"event {needed:,} units would certify it over {len(observed.widths)} widths"
         )
-        yield Reason(State.INCONCLUSIVE, "set_rate", text)
+        yield Reason(State.INCONCLUSIVE, "set_rate", text, summary.width)
 
 
 def _doubts(observed: Observed, policy: Policy) -> Iterator[Reason]:

@@ -6,7 +6,6 @@ text, and the counts of a bank say whether the bank takes part in a reason of it
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -149,11 +148,10 @@ def _schedule(record: Mapping[str, Any]) -> Check:
     line = schedule_line(record)
     if line is None:
         return Check(None, ALL_BANKS, "schedule", State.NOT_RUN, "no bank has a latent to compare")
-    # A finding of one bank may bear the same name; it says on which bank it was made.
+    # A finding of one bank may bear the same name.
     reasons = [
-        r for r in record["verdict"]["reasons"]
-        if r["code"] in _POOLED and not r["text"].startswith(r["code"])
-    ]  # fmt: skip
+        r for r in record["verdict"]["reasons"] if r["code"] in _POOLED and r["bank"] is None
+    ]
     if reasons:
         return _check(None, ALL_BANKS, "schedule", reasons)
     # Without a prediction nothing was tried: equal latents need no schedule.
@@ -169,14 +167,11 @@ def _verdict(record: Mapping[str, Any]) -> Check:
 
 
 def _about(record: Mapping[str, Any], width: int) -> list[Mapping[str, Any]]:
-    """The reasons of classes, contracts, weights and rates that name this width."""
-    named = re.compile(rf"\bat width {width}\b")
+    """The reasons of classes, contracts, weights and rates at this width."""
     ours = {"weight_budget", "set_rate", *_SETS}
     ours |= {f"breach:{name}" for name in names(~Breach(0))}
     ours |= {f"flag:{name}" for name in names(FAILING)}
-    return [
-        r for r in record["verdict"]["reasons"] if r["code"] in ours and named.search(r["text"])
-    ]
+    return [r for r in record["verdict"]["reasons"] if r["code"] in ours and r["width"] == width]
 
 
 def _check(

@@ -149,6 +149,19 @@ def bank_table(record: Mapping[str, Any]) -> Table:
     return Table("Banks", columns, rows)
 
 
+def claims_table(record: Mapping[str, Any]) -> Table:
+    """Return each claim of a claims file with its answer; no rows where none was asked about."""
+    claims = record.get("claims")
+    if claims is None:
+        return Table("", (), ())
+    rows = [
+        (found["answer"], found["id"], found["text"], found["expected"] or "-", found["reason"])
+        for found in claims["claims"]
+    ]
+    columns = ("answer", "claim", "as it is stated", "expected", "because")
+    return Table(f"Claims of {claims['name']}", columns, rows)
+
+
 def worst_certificates(swaps: pa.Table, count: int) -> list[dict[str, Any]]:
     """Return the gravest certificates: worse class first, wider gap first."""
     return sorted(swaps.to_pylist(), key=severity, reverse=True)[:count]

@@ -14,6 +14,7 @@ from ..record import AuditRecord
 from .figures import (
     bank_table,
     certificate_text,
+    claims_table,
     class_line,
     differences,
     not_run,
@@ -30,6 +31,9 @@ MAX_CHARACTERS: Final = 65_536
 """GitHub refuses a comment with more."""
 
 _CERTIFICATES_SHOWN: Final = 5
+_TABLES: Final = (
+    set_table, triangle_table, weight_table, bank_table, audit_gate_table, claims_table,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -60,8 +64,7 @@ def render_markdown(result: AuditRecord) -> str:
     It has at most ``MAX_CHARACTERS``; what had to be cut is said where it was cut.
     """
     record = result.record
-    shown = (set_table, triangle_table, weight_table, bank_table, audit_gate_table)
-    tables = [table(record) for table in shown]
+    tables = [table(record) for table in _TABLES]
     context = {
         "record": record,
         "class_line": class_line(record),

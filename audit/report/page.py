@@ -14,6 +14,7 @@ from ..record import AuditRecord
 from .figures import (
     Table,
     bank_table,
+    claims_table,
     class_line,
     not_run,
     schedule_line,
@@ -110,6 +111,7 @@ _GATE_MARGINS: Final = Figure(
 
 _AUDIT_TABLES: Final = (
     set_table, triangle_table, weight_table, audit_gate_table, bank_table,
+    claims_table,
 )  # fmt: skip
 
 

@@ -89,7 +89,8 @@ def _certificates(result: AuditRecord, console: Console) -> None:
 def print_reasons(record: Mapping[str, Any], console: Console) -> None:
     """Print the reasons, failing ones first, then verdict and class."""
     reasons = record["verdict"]["reasons"]
-    console.print("\n[bold]Reasons[/]" if reasons else "\nNo difference was found.")
+    none = "Nothing fails, and nothing has to be disclosed."
+    console.print("\n[bold]Reasons[/]" if reasons else f"\n{none}")
     order = list(_COLOURS)
     ranked = sorted(reasons, key=lambda r: order.index(r["state"]) != order.index("FAIL"))
     for reason in ranked[:_REASONS_SHOWN]:
