@@ -97,6 +97,7 @@ class Observed:
     ``doubts`` say why rows that bound a rate may not stand for those that were recorded.
     ``conditions`` is None for a gate: it runs one select, and no ranks of a front.
     ``unanswered``: questions of the policy that stored counts cannot answer; an audit has none.
+    ``uncounted``: whose rows bound no rate, because the policy asks for another unit.
     """
 
     widths: Sequence[WidthSummary]
@@ -108,3 +109,4 @@ class Observed:
     doubts: Sequence[str] = ()
     conditions: Conditions | None = None
     unanswered: Sequence[str] = ()
+    uncounted: Sequence[str] = ()

@@ -102,11 +102,12 @@ def summarise(
         facts.findings,
         facts.coverage,
         facts.schedule,
-        (*facts.limitations, *_uncounted(histograms, unit)),
+        facts.limitations,
         facts.not_compared,
         doubts,
         facts.conditions,
         unanswered,
+        _uncounted(histograms, unit),
     )
 
 

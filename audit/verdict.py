@@ -275,6 +275,8 @@ def _doubts(observed: Observed, policy: Policy) -> Iterator[Reason]:
 def _limitations(observed: Observed, policy: Policy) -> Iterator[Reason]:
     for text in observed.limitations:
         yield Reason(State.PASS_WITH_LIMITATIONS, "limitation", text)
+    for text in observed.uncounted:
+        yield Reason(State.PASS_WITH_LIMITATIONS, "independence_unit", text)
     if policy.flush_to_zero:
         text = "the policy declares that subnormals may be flushed to zero: they count as zero"
         yield Reason(State.PASS_WITH_LIMITATIONS, "flush_to_zero", text)

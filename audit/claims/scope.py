@@ -8,6 +8,7 @@ from typing import Any
 from ...kernels.options import parse_spec
 from ..evidence.load import Evidence
 from .model import Claim, Scope
+from .value_metrics import own_widths
 
 
 def out_of_scope(scope: Scope, evidence: Evidence) -> str | None:
@@ -43,7 +44,7 @@ def scope_text(scope: Scope) -> str:
 
 def lacking(claim: Claim, evidence: Evidence) -> Iterator[str]:
     """Yield what evidence in scope lacks to support a claim."""
-    ran = {width["width"]: width for width in evidence.record["widths"] if width["rows"]}
+    ran = {width["width"]: width for width in own_widths(evidence) if width["rows"]}
     absent = [str(width) for width in claim.scope.widths if width not in ran]
     if absent:
         yield f"width {', '.join(absent)} was not run"

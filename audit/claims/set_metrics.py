@@ -78,7 +78,10 @@ def max_weight_ulp(evidence: Evidence, query: Query) -> list[Measure]:
 
 
 def set_rate_upper(evidence: Evidence, query: Query) -> list[Measure]:
-    """Exact one-sided bound of the rate of differing independent rows; of a gate pooled too."""
+    """Exact one-sided bound of the rate of differing independent rows; of a gate pooled too.
+
+    An audit's is over the rows of the gate that it started, too.
+    """
     measures = [
         Measure(
             f"width {width['width']}",
@@ -86,7 +89,8 @@ def set_rate_upper(evidence: Evidence, query: Query) -> list[Measure]:
             f"{width['differing_units']:,} of {width['units']:,} independent rows differ, "
             f"confidence {width['confidence']:.0%}",
         )
-        for width in widths_of(evidence, query)
+        for width in evidence.record["widths"]
+        if not query.widths or width["width"] in query.widths
     ]
     whole = evidence.record.get("pooled")
     if whole is not None and len(measures) == len(evidence.record["widths"]):
@@ -120,10 +124,12 @@ def _of_certificates(
     undefined: str = "a gap to a score that is not finite has no size",
 ) -> list[Measure]:
     """A figure of the certificates; without one for every differing row it says nothing."""
+    started = evidence.record.get("gate") or {"banks": []}
+    others = {bank["name"] for bank in started["banks"]}
     records = [
         record
         for record in evidence.tables["swaps"].to_pylist()
-        if not query.widths or record["width"] in query.widths
+        if record["bank"] not in others and (not query.widths or record["width"] in query.widths)
     ]
     left = evidence.record.get("pooled", {}).get("certificates_left_out", 0)
     if left:

@@ -5,16 +5,42 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from ..counts import Histograms, pooled_counts
 from ..evidence.load import Evidence
 from ..metrics.values import BF16_UNIT_ROUNDOFF, GAUSSIAN_ROUNDING
 from .measure import Measure, Metric, Query
 
 
 def widths_of(evidence: Evidence, query: Query) -> Iterator[Mapping[str, Any]]:
-    """Yield the record of each width that was run and is asked for."""
-    for width in evidence.record["widths"]:
+    """Yield the figures of each width that was run and is asked for, over the banks' own rows."""
+    for width in own_widths(evidence):
         if not query.widths or width["width"] in query.widths:
             yield width
+
+
+def own_widths(evidence: Evidence) -> Iterator[Mapping[str, Any]]:
+    """Yield the figures of each width without the rows of a gate that the audit started.
+
+    A statement about so many rows of some banks is about these rows; the bound of the set rate
+    stays the recorded one.
+    """
+    gate = evidence.record.get("gate")
+    if gate is None:
+        yield from evidence.record["widths"]
+        return
+    histograms = Histograms(evidence.tables["histograms"])
+    others = [bank["name"] for bank in gate["banks"]]
+    for width in evidence.record["widths"]:
+        own = pooled_counts(histograms, width["width"], without=others)
+        yield {
+            **width,
+            "rows": own.rows,
+            "unique_rows": own.unique_rows,
+            "units": own.rate_units,
+            "differing_units": own.rate_differing,
+            "counts": own.counts,
+            "max_weight_ulp": own.max_weight_ulp,
+        }
 
 
 def _side(width: Mapping[str, Any], query: Query) -> float | None:

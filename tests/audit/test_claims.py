@@ -34,7 +34,7 @@ def of_audit(result: Any, name: str = "A") -> Evidence:
 @pytest.fixture(scope="module")
 def audit() -> Evidence:
     """Two generated banks of 20 rows at two widths, 8 ranks."""
-    return of_audit(neartie.run_audit(BANKS, rows=[9, 20]))
+    return of_audit(neartie.run_audit(BANKS, rows=[9, 20], gate=False))
 
 
 @pytest.fixture(scope="module")
@@ -306,7 +306,7 @@ def test_a_second_block_that_changes_one_bit_refutes(monkeypatch: pytest.MonkeyP
 
 def test_an_audit_answers_its_claims_in_its_record() -> None:
     claims = load_claims("route-9-20")
-    result = neartie.run_audit(BANKS[0], rows=[9], ranks=2, claims=claims)
+    result = neartie.run_audit(BANKS[0], rows=[9], ranks=2, gate=False, claims=claims)
     record = json.loads(result.to_json())["claims"]
     found = {one["id"]: one for one in record["claims"]}
     assert record["evidence"] == ["this audit"]
@@ -340,3 +340,15 @@ def test_the_list_of_metrics_names_each_with_its_parameters() -> None:
     lines = metrics_text().splitlines()
     assert [line.split()[0] for line in lines] == list(METRICS)
     assert any("relative_rms " in line and "(takes tensor, pair)" in line for line in lines)
+
+
+def test_a_claim_about_rows_does_not_count_those_of_the_gate() -> None:
+    result = neartie.run_audit(BANKS[0], rows=[9], ranks=2)
+    assert result.record["gate"]["rows"] > 100_000
+    evidence = of_audit(result)
+    (own,) = measured(evidence, "distinct_rows")
+    assert own.value == neartie.open_bank(BANKS[0]).rows
+    (differing,) = measured(evidence, "differing_rows")
+    assert f"of {own.value} independent rows" in differing.note
+    (bound,) = measured(evidence, "set_rate_upper")
+    assert bound.value == result.record["widths"][0]["set_rate_upper"] < 5e-5

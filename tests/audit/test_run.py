@@ -217,8 +217,11 @@ def test_evidence_is_written_whole(tmp_path: Path) -> None:
     assert sorted(p.name for p in out.iterdir()) == [
         "audit.json",
         "histograms.parquet",
+        "junit.xml",
         "manifest.json",
+        "report.html",
         "report.md",
+        "results.sarif",
         "swaps.parquet",
         "values.parquet",
     ]
