@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..banks.errors import InputError
-from ..kernels.exhaustive import FINITE_PLACES, blocks, check_form, scan_blocks, special_scores
-from ..kernels.exhaustive_record import ScanRecord
+from ..kernels.exhaustive.record import ScanRecord
+from ..kernels.exhaustive.scan import FINITE_PLACES, blocks, check_form, scan_blocks, special_scores
 from ..kernels.scores import FORM_VERSIONS
 from .device_certificate import (
     device_file_name,

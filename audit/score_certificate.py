@@ -11,9 +11,9 @@ from typing import Any, Final
 import numpy as np
 
 from ..banks.errors import InputError
-from ..kernels.exhaustive import FINITE_PLACES, SpecialScores
-from ..kernels.exhaustive_record import EXACT_BINS, FormCounts, RingCounts, ScanRecord
-from ..kernels.float_line import RANGES, bits_at
+from ..kernels.exhaustive.float_line import RANGES, bits_at
+from ..kernels.exhaustive.record import EXACT_BINS, FormCounts, RingCounts, ScanRecord
+from ..kernels.exhaustive.scan import FINITE_PLACES, SpecialScores
 from .metrics.score_bounds import key_bound, swap_window
 from .metrics.ulp import from_ordered
 
@@ -146,7 +146,7 @@ class ScoreCertificate:
 
 
 def magnitude(bits: int) -> float:
-    """Return the FP64 number of a bit pattern that ``exhaustive_record`` keeps."""
+    """Return the FP64 number of a bit pattern that ``exhaustive.record`` keeps."""
     return float(np.int64(bits).view(np.float64))
 
 

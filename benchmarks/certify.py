@@ -21,7 +21,7 @@ from typing import Any
 
 from neartie.audit.certify import certify_forms, load_certificate
 from neartie.audit.environment import environment
-from neartie.kernels.float_line import PLACES
+from neartie.kernels.exhaustive.float_line import PLACES
 
 RESULTS = Path(__file__).parent / "results"
 

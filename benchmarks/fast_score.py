@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from neartie.audit.environment import environment
-from neartie.kernels.fast_score import FAST_FORMS, SCORE_ERROR, largest_error
+from neartie.kernels.fast.score import FAST_FORMS, SCORE_ERROR, largest_error
 
 RESULTS = Path(__file__).parent / "results"
 

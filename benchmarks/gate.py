@@ -36,7 +36,7 @@ from neartie.audit.gate.sides import proven_window
 from neartie.banks.normal import normal_rows
 from neartie.banks.open import open_bank
 from neartie.banks.spec import integer
-from neartie.kernels.fast_gate import PairedSelect
+from neartie.kernels.fast.gate import PairedSelect
 from neartie.kernels.select import SELECTS
 
 RESULTS = Path(__file__).parent / "results"

@@ -13,8 +13,8 @@ from neartie.kernels.cuda.lang import device
 from neartie.kernels.cuda.plain import plain_gate
 from neartie.kernels.cuda.scores_triton import device_score
 from neartie.kernels.cuda.selects import DEVICE_SELECTS, DeviceSelect
-from neartie.kernels.exhaustive_record import ScanRecord
-from neartie.kernels.float_line import bits_at, place_of_bits
+from neartie.kernels.exhaustive.float_line import bits_at, place_of_bits
+from neartie.kernels.exhaustive.record import ScanRecord
 
 DEVICE: Final = device()
 POISON: Final = -77

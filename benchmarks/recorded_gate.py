@@ -32,7 +32,7 @@ from neartie.banks.bank import RowBlock
 from neartie.banks.open import open_bank
 from neartie.banks.spec import integer
 from neartie.banks.write import write_bank
-from neartie.kernels.fast_gate import PairedSelect
+from neartie.kernels.fast.gate import PairedSelect
 from neartie.kernels.select import SELECTS
 
 RESULTS = Path(__file__).parent / "results"

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from ..banks.errors import InputError
 from .contract import F32
 from .elementary import exp64, log1p64, tanh64
-from .uncounted import uncounted
+from .fast.uncounted import uncounted
 
 _ONE: Final = np.float32(1.0)
 _HALF: Final = np.float32(0.5)

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from .contract import F32, I32
-from .uncounted import uncounted
+from .fast.uncounted import uncounted
 
 SUMS: Final = ("left_to_right", "fold", "butterfly", "ascending")
 NORMALISATIONS: Final = ("reciprocal_eps", "reciprocal_guard", "divide_eps", "divide_guard", "none")

@@ -20,11 +20,11 @@ def check_banks(evidence: Evidence) -> tuple[int, list[Problem], list[str]]:
     Manifest and record must name the same banks; one that opens here must have the name, the
     digest and the sizes that the record gives it.
     """
-    mine, theirs = list(evidence.manifest["banks"]), bank_entries(evidence.record)
+    mine, theirs = list(evidence.manifest["banks"]), bankall_banks(evidence.record)
     problems: list[Problem] = []
     if mine != theirs:
         problems.append(_unlike(mine, theirs))
-    entries = dict(_entries(evidence.record))
+    entries = dict(all_banks(evidence.record))
     names = {bank["digest"]: bank["name"] for bank in entries.values()}
     opened, unopened = 0, []
     for where, entry in entries.items():
@@ -41,7 +41,7 @@ def check_banks(evidence: Evidence) -> tuple[int, list[Problem], list[str]]:
     return opened, problems, unopened
 
 
-def _entries(record: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def all_banks(record: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Every bank with its place: the audit's own, and those of the gate that it started."""
     sections = [("banks", record["banks"]), ("gate.banks", (record.get("gate") or {}).get("banks"))]
     for section, banks in sections:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ...banks.errors import InputError
-from .check_banks import check_banks
+from .check_banks import all_banks, check_banks
 from .check_figures import check_certificates, check_counts, check_record, check_tables
 from .check_files import check_files
 from .check_shape import check_shape
@@ -65,7 +65,7 @@ def verify_evidence(
     opened, found, unopened = check_banks(evidence)
     problems += found
     not_run += unopened
-    checked.append(f"digests of {opened} of {len(evidence.record['banks'])} banks")
+    checked.append(f"digests of {opened} of {len(dict(all_banks(evidence.record)))} banks")
     problems += _signatures(evidence, keys, checked)
     if rerun:
         from .rerun import rerun_evidence

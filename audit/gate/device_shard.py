@@ -19,9 +19,9 @@ from ...banks.bank import Bank, RowBlock
 from ...kernels.cuda.rows import ROWS_AT_ONCE, UNDECIDED, RowPair, ScreenedRows, slots_of
 from ...kernels.cuda.selects import DeviceSelect
 from ...kernels.device_select import device_select
-from ...kernels.fast_compare import DIFFERENT, REORDERED, ULP_BINS
-from ...kernels.fast_gate import histogram_of
-from ...kernels.fast_plain import compare_pairs
+from ...kernels.fast.compare import DIFFERENT, REORDERED, ULP_BINS
+from ...kernels.fast.gate import histogram_of
+from ...kernels.fast.plain import compare_pairs
 from ..launching import front_weights
 from ..metrics.ulp import ordered
 from ..tally import AlikeRows

@@ -6,10 +6,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ...banks.bank import RowBlock
-from ...kernels.fast_compare import DIFFERENT, PLAIN, REORDERED, ULP_BINS
-from ...kernels.fast_gate import PairedRows, PairedSelect, histogram_of
-from ...kernels.fast_plain import compare_pairs
-from ...kernels.fast_recorded import Outputs, compare_recorded
+from ...kernels.fast.compare import DIFFERENT, PLAIN, REORDERED, ULP_BINS
+from ...kernels.fast.gate import PairedRows, PairedSelect, histogram_of
+from ...kernels.fast.plain import compare_pairs
+from ...kernels.fast.recorded import Outputs, compare_recorded
 from ..launching import front_weights
 from ..tally import AlikeRows
 from .plan import GatePlan, Shard

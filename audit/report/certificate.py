@@ -10,9 +10,9 @@ from rich.table import Table
 
 from ...kernels.cuda.facts import why_not_real
 from ...kernels.cuda.forms import DEVICE_FORMS
-from ...kernels.exhaustive import SpecialScores, score_at
-from ...kernels.exhaustive_record import FormCounts
-from ...kernels.float_line import RANGES, bits_at, value_at
+from ...kernels.exhaustive.float_line import RANGES, bits_at, value_at
+from ...kernels.exhaustive.record import FormCounts
+from ...kernels.exhaustive.scan import SpecialScores, score_at
 from ...kernels.scores import FORMS
 from ..metrics.score_bounds import window_ulp
 from ..score_certificate import ScoreCertificate, bins_of, magnitude

@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ...banks.errors import EnvelopeError, InputError
-from ..exhaustive_record import (
+from ..exhaustive.float_line import MINUS_INFINITY, PLACES, PLUS_INFINITY, Stretch, stretches
+from ..exhaustive.record import (
     BINS,
     EMPTY_FORM,
     EMPTY_PAIR,
@@ -23,14 +24,13 @@ from ..exhaustive_record import (
     RingCounts,
     ScanRecord,
 )
-from ..float_line import MINUS_INFINITY, PLACES, PLUS_INFINITY, Stretch, stretches
 from .exhaustive_triton import form_kernel, pair_kernel
 from .forms import DEVICE_FORMS
 from .lang import device, launch, unavailable
 from .scores_triton import device_score
 
 if TYPE_CHECKING:
-    from ..exhaustive import SpecialScores
+    from ..exhaustive.scan import SpecialScores
 
 SPAN: Final = 1 << 20
 """Places of one program."""
@@ -140,7 +140,7 @@ def device_special(form: str) -> SpecialScores:
     """
     import torch
 
-    from ..exhaustive import SpecialScores
+    from ..exhaustive.scan import SpecialScores
 
     if form not in DEVICE_FORMS:
         raise InputError("form", form, f"one of {', '.join(DEVICE_FORMS)}", "certify")

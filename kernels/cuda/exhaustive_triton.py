@@ -1,6 +1,6 @@
 """Kernels that evaluate device score forms on consecutive places of ``float_line`` and count.
 
-A program counts one span; what each count means is in ``kernels.exhaustive_record``. Witnesses are
+A program counts one span; what each count means is in ``kernels.exhaustive.record``. Witnesses are
 the first place of a span, so that the host can merge spans in any order.
 """
 

@@ -22,9 +22,9 @@ from neartie.audit.policy import Policy
 from neartie.audit.result import AuditResult
 from neartie.banks.manage import make_bank
 from neartie.banks.open import open_bank
-from neartie.kernels.fast_compare import DIFFERENT
-from neartie.kernels.fast_gate import PairedRows, PairedSelect
-from neartie.kernels.fast_plain import compare_pairs
+from neartie.kernels.fast.compare import DIFFERENT
+from neartie.kernels.fast.gate import PairedRows, PairedSelect
+from neartie.kernels.fast.plain import compare_pairs
 from neartie.kernels.select import select
 
 LOOSE = Policy(set_rate=2e-3)

@@ -16,8 +16,8 @@ from neartie.audit.metrics.score_bounds import key_bound
 from neartie.audit.metrics.ulp import ulp_distance
 from neartie.audit.score_certificate import ScoreCertificate, magnitude
 from neartie.banks.errors import InputError
-from neartie.kernels.exhaustive import scan_block, score_at
-from neartie.kernels.float_line import RANGES, Stretch, place_of, stretches, value_at
+from neartie.kernels.exhaustive.float_line import RANGES, Stretch, place_of, stretches, value_at
+from neartie.kernels.exhaustive.scan import scan_block, score_at
 from neartie.kernels.scores import FORM_VERSIONS, score
 
 SHIPPED = [("exp", "tanh"), ("exp", "sigmoid"), ("sigmoid", "tanh")]

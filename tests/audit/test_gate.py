@@ -25,9 +25,9 @@ from neartie.banks.errors import InputError
 from neartie.banks.open import open_bank
 from neartie.banks.store import StoredBank
 from neartie.banks.write import write_bank
-from neartie.kernels.fast_compare import DIFFERENT
-from neartie.kernels.fast_gate import PairedRows, PairedSelect
-from neartie.kernels.fast_plain import compare_pairs
+from neartie.kernels.fast.compare import DIFFERENT
+from neartie.kernels.fast.gate import PairedRows, PairedSelect
+from neartie.kernels.fast.plain import compare_pairs
 from neartie.kernels.select import SELECTS, select
 
 SMALL: dict[str, Any] = {"rows": 12_000, "widths": (9, 20), "shard_rows": 3000, "seed": 3}

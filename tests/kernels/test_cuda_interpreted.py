@@ -22,9 +22,9 @@ from neartie.kernels.cuda.rows import UNDECIDED
 from neartie.kernels.cuda.rows_triton import DeviceRows
 from neartie.kernels.cuda.scores_triton import device_score
 from neartie.kernels.cuda.selects import DEVICE_SELECTS, DeviceSelect
-from neartie.kernels.exhaustive_block import count_scores
-from neartie.kernels.exhaustive_record import BINS, EMPTY_FORM, EMPTY_PAIR, RingCounts
-from neartie.kernels.float_line import PLUS_ZERO, Stretch, bits_at, place_of
+from neartie.kernels.exhaustive.block import count_scores
+from neartie.kernels.exhaustive.float_line import PLUS_ZERO, Stretch, bits_at, place_of
+from neartie.kernels.exhaustive.record import BINS, EMPTY_FORM, EMPTY_PAIR, RingCounts
 
 # Numpy stands for the device and warns of the infinities and NaN that the rows hold.
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")

@@ -11,14 +11,20 @@ from hypothesis import strategies as st
 
 from neartie.banks.errors import InputError
 from neartie.kernels.contract import F32
-from neartie.kernels.exhaustive import (
-    scan_block,
-    scan_blocks,
-    score_at,
-    special_scores,
+from neartie.kernels.exhaustive.block import PIECE, count_nan_scores, count_scores
+from neartie.kernels.exhaustive.float_line import (
+    MINUS_INFINITY,
+    PLACES,
+    PLUS_INFINITY,
+    PLUS_ZERO,
+    RANGES,
+    Stretch,
+    bits_at,
+    place_of,
+    stretches,
+    value_at,
 )
-from neartie.kernels.exhaustive_block import PIECE, count_nan_scores, count_scores
-from neartie.kernels.exhaustive_record import (
+from neartie.kernels.exhaustive.record import (
     BINS,
     EMPTY_FORM,
     EMPTY_PAIR,
@@ -30,17 +36,11 @@ from neartie.kernels.exhaustive_record import (
     RingCounts,
     ScanRecord,
 )
-from neartie.kernels.float_line import (
-    MINUS_INFINITY,
-    PLACES,
-    PLUS_INFINITY,
-    PLUS_ZERO,
-    RANGES,
-    Stretch,
-    bits_at,
-    place_of,
-    stretches,
-    value_at,
+from neartie.kernels.exhaustive.scan import (
+    scan_block,
+    scan_blocks,
+    score_at,
+    special_scores,
 )
 from neartie.kernels.scores import FORMS, score
 

@@ -11,9 +11,9 @@ from hypothesis.extra.numpy import arrays
 
 from neartie.banks.errors import InputError
 from neartie.banks.geometry import PRESETS, Geometry, ScoringRule
-from neartie.kernels.fast_compare import DIFFERENT, IDENTICAL, REORDERED
-from neartie.kernels.fast_gate import PairedRows, PairedSelect
-from neartie.kernels.fast_score import FAST_FORMS, SCORE_ERROR, largest_error
+from neartie.kernels.fast.compare import DIFFERENT, IDENTICAL, REORDERED
+from neartie.kernels.fast.gate import PairedRows, PairedSelect
+from neartie.kernels.fast.score import FAST_FORMS, SCORE_ERROR, largest_error
 from neartie.kernels.scores import score
 from neartie.kernels.select import SELECTS, make_select, select
 

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neartie.kernels.exhaustive import FINITE_PLACES, blocks
-from neartie.kernels.float_line import (
+from neartie.kernels.exhaustive.float_line import (
     MINUS_INFINITY,
     PLACES,
     PLUS_INFINITY,
@@ -19,6 +18,7 @@ from neartie.kernels.float_line import (
     stretches,
     value_at,
 )
+from neartie.kernels.exhaustive.scan import FINITE_PLACES, blocks
 from neartie.kernels.scores import FORM_VERSIONS, score
 
 

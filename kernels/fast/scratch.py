@@ -6,8 +6,8 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from .fast_screen import LANES, TINY
-from .select_weights import LANES as WARP
+from ..select_weights import LANES as WARP
+from .screen import LANES, TINY
 
 CANDIDATES: Final = 64
 """Most experts of a row that get exact keys."""
@@ -16,7 +16,7 @@ PIECE: Final = 32
 
 
 class RowOutputs(NamedTuple):
-    """What the loop writes, [row] or [row, slot]; see ``fast_gate.PairedRows``."""
+    """What the loop writes, [row] or [row, slot]; see ``gate.PairedRows``."""
 
     ids_a: Any
     weights_a: Any

@@ -1,7 +1,7 @@
-"""The loop behind ``fast_gate``: two selections of a row from its few best experts.
+"""The loop behind ``gate``: two selections of a row from its few best experts.
 
 Work whose result is known is left out; what is left is the plain selects' own arithmetic. A screen
-(``fast_screen``) proves of most experts that they are in neither side's first K + 1. The others
+(``screen``) proves of most experts that they are in neither side's first K + 1. The others
 (some 20 to 30 of 896) get exact keys and are ranked. A row that is not finite, or has too many
 experts near the boundary, is left to the plain path.
 """
@@ -12,11 +12,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from .contract import F32
-from .fast_compare import DIFFERENT, PLAIN, order32, row_code, row_weight_ulp
-from .fast_ranking import LOWEST, LOWEST_32, exact_keys, rank, rank_again
-from .fast_scratch import CANDIDATES, RowOutputs, Scratch
-from .fast_screen import (
+from ..contract import F32
+from ..select_weights import EngineRule, finish
+from .compare import DIFFERENT, PLAIN, order32, row_code, row_weight_ulp
+from .prefetch import prefetch_row
+from .ranking import LOWEST, LOWEST_32, exact_keys, rank, rank_again
+from .scratch import CANDIDATES, RowOutputs, Scratch
+from .screen import (
     LANES,
     candidates,
     cheap_keys,
@@ -27,8 +29,6 @@ from .fast_screen import (
     tangent_maxima,
     threshold,
 )
-from .prefetch import prefetch_row
-from .select_weights import EngineRule, finish
 from .uncounted import uncounted, uncounted_nogil
 
 MOST_SLOTS: Final = 40

@@ -12,7 +12,7 @@ from typing import Any, Final
 import numba
 import numpy as np
 
-from .scores import FORMS, fill_scores
+from ..scores import FORMS, fill_scores
 
 FAST_FORMS: Final = ("exp", "tanh", "sigmoid")
 """Score forms that the cheap sigmoid stands for."""

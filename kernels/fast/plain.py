@@ -1,4 +1,4 @@
-"""The plain path of ``fast_gate``: two whole selections, and the same figures about them."""
+"""The plain path of ``gate``: two whole selections, and the same figures about them."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from ..banks.geometry import Geometry, ScoringRule
-from .contract import F32
-from .fast_compare import DIFFERENT, IDENTICAL, REORDERED, ULP_BINS
-from .fast_scratch import RowOutputs
-from .scores import score
-from .select import SelectArithmetic, engine_rule, select, select_bias, select_logits
+from ...banks.geometry import Geometry, ScoringRule
+from ..contract import F32
+from ..scores import score
+from ..select import SelectArithmetic, engine_rule, select, select_bias, select_logits
+from .compare import DIFFERENT, IDENTICAL, REORDERED, ULP_BINS
+from .scratch import RowOutputs
 
 _CHUNK_ROWS: Final = 4096
 
@@ -36,7 +36,7 @@ def fill_plain(
         geometry: of the front.
         scoring: of the front.
         rows: [n] which rows of ``logits`` and ``out``.
-        out: arrays to be written; see ``fast_gate.PairedRows``.
+        out: arrays to be written; see ``gate.PairedRows``.
         bins: int64 [ULP_BINS], added to.
     """
     for start in range(0, len(rows), _CHUNK_ROWS):

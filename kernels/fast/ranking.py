@@ -6,10 +6,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from .contract import F32
-from .fast_compare import order32
-from .fast_scratch import PIECE, Scratch
-from .scores import fill_scores
+from ..contract import F32
+from ..scores import fill_scores
+from .compare import order32
+from .scratch import PIECE, Scratch
 from .uncounted import uncounted
 
 LOWEST: Final = np.iinfo(np.int64).min

@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from ..banks.errors import InputError
+from ...banks.errors import InputError
 from .float_line import PLACES, RANGES
 
 I64 = npt.NDArray[np.int64]

@@ -12,10 +12,10 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from .contract import F32
-from .exhaustive_record import EXACT_BINS, I64, FormSlot, PairSlot
+from ..contract import F32
+from ..scores import fill_scores
 from .float_line import PLACES, PLUS_ZERO
-from .scores import fill_scores
+from .record import EXACT_BINS, I64, FormSlot, PairSlot
 
 I32 = npt.NDArray[np.int32]
 

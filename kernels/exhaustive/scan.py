@@ -9,11 +9,11 @@ from typing import Final
 
 import numpy as np
 
-from ..banks.errors import InputError
-from .exhaustive_block import count_block, count_nan_scores
-from .exhaustive_record import BINS, EMPTY_FORM, EMPTY_PAIR, NOWHERE, RingCounts, ScanRecord
+from ...banks.errors import InputError
+from ..scores import FORMS, score
+from .block import count_block, count_nan_scores
 from .float_line import MINUS_INFINITY, PLACES, PLUS_INFINITY, Stretch, bits_at, stretches
-from .scores import FORMS, score
+from .record import BINS, EMPTY_FORM, EMPTY_PAIR, NOWHERE, RingCounts, ScanRecord
 
 BLOCK_PLACES: Final = 1 << 24
 """Places of one block: 0.1 s of work, 256 blocks in all."""

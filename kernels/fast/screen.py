@@ -17,9 +17,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from .contract import F32
-from .elementary import exp64
-from .fast_score import cheap_sigmoid
+from ..contract import F32
+from ..elementary import exp64
+from .score import cheap_sigmoid
 from .uncounted import uncounted
 
 LANES: Final = 128

@@ -7,9 +7,9 @@ from typing import Any
 import numba
 import numpy as np
 
-from .contract import F32, I32
-from .fast_compare import DIFFERENT, PLAIN, ULP_BINS, row_code, row_weight_ulp
-from .fast_gate import PairedRows
+from ..contract import F32, I32
+from .compare import DIFFERENT, PLAIN, ULP_BINS, row_code, row_weight_ulp
+from .gate import PairedRows
 
 
 @numba.njit(cache=True, error_model="numpy")

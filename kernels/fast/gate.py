@@ -15,17 +15,17 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from ..banks.errors import InputError
-from ..banks.geometry import Geometry, ScoringRule
-from .contract import F32, I32
-from .fast_compare import PLAIN, ULP_BINS
-from .fast_plain import fill_plain
-from .fast_rows import MOST_SLOTS, gate_rows
-from .fast_score import FAST_FORMS, SCORE_ERROR
-from .fast_scratch import RowOutputs, make_scratch
-from .fast_screen import LANES
-from .scores import FORMS
-from .select import SelectArithmetic, check_select, engine_rule, select_bias, select_logits
+from ...banks.errors import InputError
+from ...banks.geometry import Geometry, ScoringRule
+from ..contract import F32, I32
+from ..scores import FORMS
+from ..select import SelectArithmetic, check_select, engine_rule, select_bias, select_logits
+from .compare import PLAIN, ULP_BINS
+from .plain import fill_plain
+from .rows import MOST_SLOTS, gate_rows
+from .score import FAST_FORMS, SCORE_ERROR
+from .scratch import RowOutputs, make_scratch
+from .screen import LANES
 
 _ROWS_PER_THREAD: Final = 64
 _ROWS_PER_SPAN: Final = 1024
@@ -43,7 +43,7 @@ class PairedRows:
     Attributes:
         ids_a, ids_b: [row, slot] int32.
         weights_a, weights_b: [row, slot] float32.
-        code: [row] int8: ``fast_compare.IDENTICAL``, ``REORDERED`` or ``DIFFERENT``.
+        code: [row] int8: ``compare.IDENTICAL``, ``REORDERED`` or ``DIFFERENT``.
         margin_steps: [row] int64, FP32 steps between A's own keys K and K + 1; -1 undefined
             (anything non-finite in the row, expert groups, FP64 keys, K = E).
         margin: [row] float64, the same as an exact difference; NaN undefined.
