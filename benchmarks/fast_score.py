@@ -2,7 +2,7 @@
 
     python -P benchmarks/fast_score.py [--out FILE]
 
-Some 25 s a form on one core. The bound that the gate relies on is ``fast_score.SCORE_ERROR``.
+Some 25 s a form on one core. The bound that the gate relies on is ``fast.score.SCORE_ERROR``.
 """
 
 from __future__ import annotations

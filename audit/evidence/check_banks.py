@@ -20,7 +20,7 @@ def check_banks(evidence: Evidence) -> tuple[int, list[Problem], list[str]]:
     Manifest and record must name the same banks; one that opens here must have the name, the
     digest and the sizes that the record gives it.
     """
-    mine, theirs = list(evidence.manifest["banks"]), bankall_banks(evidence.record)
+    mine, theirs = list(evidence.manifest["banks"]), bank_entries(evidence.record)
     problems: list[Problem] = []
     if mine != theirs:
         problems.append(_unlike(mine, theirs))
