@@ -2,7 +2,7 @@
 
 Which select it is (fused, standalone, ...) is data: a ``DeviceSelect`` names the score form, the
 non-finite rule, the order of the weight sum and the normalisation. The arithmetic is
-``exact_triton``'s, which the gate's fast kernels are tested against; here it writes a path's outputs.
+``exact_triton``'s, which the fast gate is tested against; here it writes the outputs of a path.
 """
 
 from __future__ import annotations
