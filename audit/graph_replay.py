@@ -2,14 +2,14 @@
 
 A path is served by replays: what was captured once must read the new inputs and write every output
 again. Each replay must give the bits of an eager run on the same inputs, whatever the outputs held
-before: poison, or the result of the launch before.
+before: poison, or the result of another launch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +28,9 @@ from .metrics.findings import Finding, bits
 
 Bools = npt.NDArray[np.bool_]
 
-TEXTS = {
+REPLAY_ROUNDS: Final = 2
+"""Over poison, and over another launch's result."""
+TEXTS: Final = {
     Finding.STALE_OUTPUT: "{} of a CUDA-graph replay repeats another launch's result",
     Finding.UNWRITTEN_ROWS: "{} of a CUDA-graph replay holds poison that an eager run overwrites",
     Finding.NONDETERMINISTIC: "{} of a CUDA-graph replay differs from an eager run's",
@@ -58,11 +60,13 @@ class ReplayDifference:
         return TEXTS[self.finding].format(self.tensor)
 
 
-def check_replay(path: CapturingPath, launches: Sequence[Launch]) -> list[ReplayDifference]:
+def check_replay(path: CapturingPath, launches: Sequence[Launch]) -> list[ReplayDifference] | None:
     """Capture the first launch, replay all in turn, and return where a replay is not an eager run.
 
-    Two rounds: over poison, which finds outputs that are not written, then over what the replay
-    before left, which finds outputs that are not written again. A launch that reads what was
+    None where the path could capture nothing, and nothing was replayed.
+
+    Two rounds: over poison, which finds outputs that are not written, then over the result of
+    another launch, which finds outputs that are not written again. Work that reads what was
     captured and not what it is given shows in both.
 
     Args:
@@ -77,18 +81,26 @@ def check_replay(path: CapturingPath, launches: Sequence[Launch]) -> list[Replay
     found: list[ReplayDifference] = []
     try:
         captured = path.capture(launches[0])
-        out: Routed | None = None
+        if captured is None:
+            return None
         for over_poison in (True, False):
-            # The captured launch last: its own result must not be what stands there already.
+            # The captured launch last, so that another one ran before it.
             for number in reversed(range(len(launches))):
-                if over_poison or out is None:
-                    out = poisoned_outputs(path, launches[number], POISONS[0])
+                before = eager[(number + 1) % len(launches)]
+                out = poisoned_outputs(path, launches[number], POISONS[0])
+                if not over_poison:
+                    _copy(before, out)
                 captured.replay(launches[number], out)
                 found += _differences(number, out, eager)
     # Whatever third-party code raises is "could not compute", never a difference.
     except (Exception, SystemExit) as error:
         raise PathError(f"{path.name} raised {told(error)}") from error
     return found
+
+
+def _copy(source: Routed, out: Routed) -> None:
+    for (_, theirs), (_, mine) in zip(tensors(source), tensors(out), strict=True):
+        bits(mine)[:] = bits(theirs)
 
 
 def _differences(number: int, out: Routed, eager: Sequence[Routed]) -> list[ReplayDifference]:

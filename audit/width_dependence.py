@@ -13,9 +13,8 @@ from ..kernels.contract import Path, Routed
 from .finding_log import FindingLog
 from .judged import JudgedBlock
 from .launching import same_bits, tensors
-from .metrics.contracts import duplicate_ids
 from .metrics.findings import Finding, bits
-from .metrics.swaps import SET_CLASSES, SetClass, classify_sets
+from .metrics.swaps import SET_CLASSES, classify_sets
 from .policy import Policy
 
 
@@ -115,9 +114,7 @@ class WidthDependence:
 
     def _note(self, role: str, width: int, rows: Any, text: str, tensor: str) -> None:
         fails = self._must_not_depend(role, tensor)
-        self.log.note(
-            Finding.WIDTH_DEPENDENT, role, width, rows, text, tensor=tensor, fails=fails
-        )
+        self.log.note(Finding.WIDTH_DEPENDENT, role, width, rows, text, tensor=tensor, fails=fails)
 
     def _must_not_depend(self, role: str, tensor: str) -> bool:
         """Whether the path declares that the width cannot change this tensor."""
@@ -128,7 +125,10 @@ class WidthDependence:
 
 
 def _invalid(ids: Any, experts: int) -> Any:
-    return ((ids < 0) | (ids >= experts)).any(axis=1) | duplicate_ids(ids)
+    """Rows [row] with an id out of range or twice: they have no set."""
+    in_order = np.sort(ids, axis=1)
+    twice = (in_order[:, 1:] == in_order[:, :-1]).any(axis=1)
+    return twice | (in_order[:, 0] < 0) | (in_order[:, -1] >= experts)
 
 
 def _step(now: Any, before: Any) -> float:

@@ -195,8 +195,11 @@ class Captured(Protocol):
 class CapturingPath(Path, Protocol):
     """A path that is served by replays of a captured launch; the audit checks those too."""
 
-    def capture(self, launch: Launch) -> Captured:
-        """Record one launch's work; the result runs any launch of the same shape and weights."""
+    def capture(self, launch: Launch) -> Captured | None:
+        """Record one launch's work; the result runs any launch of the same shape and weights.
+
+        None where what the path runs on can record nothing, such as Triton's interpreter.
+        """
         ...
 
 

@@ -82,8 +82,8 @@ class DeviceFrontPath:
         name = self._options["select"]
         names = ("fused", "standalone") if name == "auto" else (name, name)
         most = int(self._options.get("fused_rows", 0))
-        rules = (parse_device_select(each, changes, self.name) for each in names)
-        self._rules: ByWidth[DeviceRule] = ByWidth(*rules, most)
+        narrow, wide = (parse_device_select(each, changes, self.name) for each in names)
+        self._rules = ByWidth(narrow, wide, most)
         inputs = {key: self._options[key] for key in _INPUTS if self._options[key]}
         # Only how it rounds logits and bias is used.
         self._inputs = make_select(names[0], inputs, self.name)
@@ -164,13 +164,15 @@ class DeviceFrontPath:
             raise EnvelopeError("rows", launch.rows, f"one launch of {launch.width}", self.name)
         run_steps(self._steps(launch), launch, out)
 
-    def capture(self, launch: Launch) -> Captured:
-        """Capture one launch in a CUDA graph with memory of its own.
+    def capture(self, launch: Launch) -> Captured | None:
+        """Capture one launch in a CUDA graph with memory of its own; the interpreter has none.
 
         Raises:
             EnvelopeError: as for ``check``.
         """
         self.check(launch)
+        if lang.INTERPRETED:
+            return None
         own = Buffers(shape_of(launch), self._kind == "general")
         return capture_steps(replace(self._steps(launch), buffers=own), launch)
 

@@ -71,7 +71,8 @@ class FrontPath:
         name = self._options["select"]
         names = ("fused", "standalone") if name == "auto" else (name, name)
         most = int(self._options.get("fused_rows", 0))
-        self._rules = ByWidth(*(make_select(each, changes, self.name) for each in names), most)
+        narrow, wide = (make_select(each, changes, self.name) for each in names)
+        self._rules = ByWidth(narrow, wide, most)
         self.declared = self._declare()
 
     def _declare(self) -> Declared:

@@ -114,15 +114,17 @@ def capture_steps(steps: Steps, launch: Launch) -> CapturedSteps:
     """Capture the steps in a CUDA graph, after one run that compiles and chooses what it needs."""
     import torch
 
+    # Half of what is called here has no types.
+    cuda: Any = torch.cuda
     steps.buffers.load(launch)
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
+    side = cuda.Stream()
+    side.wait_stream(cuda.current_stream())
     with product_flags(steps.reduced):
-        with torch.cuda.stream(side):
+        with cuda.stream(side):
             steps.enqueue()
-        torch.cuda.current_stream().wait_stream(side)
-        torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        cuda.current_stream().wait_stream(side)
+        cuda.synchronize()
+        graph = cuda.CUDAGraph()
+        with cuda.graph(graph):
             steps.enqueue()
     return CapturedSteps(graph, steps.buffers)
