@@ -19,9 +19,11 @@ from neartie.audit.launching import POISONS, alternating, poisoned_outputs
 from neartie.banks.errors import EnvelopeError, InputError
 from neartie.banks.geometry import Geometry, ScoringRule
 from neartie.kernels.contract import BFLOAT16, FrontWeights, Launch, Routed
-from neartie.kernels.cuda import front_steps, lang
+from neartie.kernels.cuda import lang
+from neartie.kernels.cuda.gather_triton import paired_gather
 from neartie.kernels.cuda.plain import plain_select
 from neartie.kernels.cuda.selects import DEVICE_SELECTS
+from neartie.kernels.cuda.topk_triton import select_rows
 from neartie.kernels.device_front import DeviceFrontPath
 from neartie.kernels.gather import gather
 from neartie.kernels.reduce import SCHEDULES, reduce_partials
@@ -200,6 +202,7 @@ def test_logits_and_bias_may_be_rounded_and_the_weight_another() -> None:
     )
     assert np.array_equal(out.ids[0], ids.cpu().numpy())
     master = run(device_path("route:router_weight=master"), launch)
+    assert master.logits is not None
     assert not np.array_equal(master.logits, out.logits)
 
 
@@ -237,14 +240,12 @@ def test_a_replay_has_the_bits_of_an_eager_run(spec: Any, width: Any) -> None:
 def test_a_captured_kernel_that_skips_the_last_rows_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    whole = front_steps.select_rows
-
     def short(logits: Any, bias: Any, select: Any, k: int, scale: Any, ids: Any, w: Any) -> None:
         # Eager runs are right; the graph has a kernel of too few programs.
         rows = len(logits) - 2 * torch.cuda.is_current_stream_capturing()
-        whole(logits[:rows], bias, select, k, scale, ids[:rows], w[:rows])
+        select_rows(logits[:rows], bias, select, k, scale, ids[:rows], w[:rows])
 
-    monkeypatch.setattr(front_steps, "select_rows", short)
+    monkeypatch.setattr("neartie.kernels.cuda.front_steps.select_rows", short)
     first = launch_of(9)
     second = replace(first, hidden=launch_of(9, seed=1).hidden)
     differences = check_replay(device_path("route"), [first, second])
@@ -261,14 +262,12 @@ def test_a_captured_kernel_that_skips_the_last_rows_is_found(
 def test_an_exchange_that_was_not_captured_leaves_stale_outputs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    real = front_steps.paired_gather
-
     def outside(latent: Any, logits: Any, row_blocks: int) -> None:
         # The graph has no gather: replays select the logits of whatever ran before.
         if not torch.cuda.is_current_stream_capturing():
-            real(latent, logits, row_blocks)
+            paired_gather(latent, logits, row_blocks)
 
-    monkeypatch.setattr(front_steps, "paired_gather", outside)
+    monkeypatch.setattr("neartie.kernels.cuda.front_steps.paired_gather", outside)
     first = launch_of(9)
     second = replace(first, hidden=launch_of(9, seed=1).hidden)
     differences = check_replay(device_path("route"), [first, second])
