@@ -35,7 +35,7 @@ def path_records() -> list[dict[str, Any]]:
             "options": {name: option._asdict() for name, option in entry.options.items()},
             "declared": None if entry.declared is None else asdict(entry.declared),
         }
-        for entry in list_paths()
+        for entry in (*list_paths(), *list_paths("cuda"))
     ]
 
 

@@ -245,10 +245,14 @@ def _info(name: str, entry: _Entry) -> PathInfo:
     return PathInfo(name, entry.origin, summary, entry.options, unavailable, declared)
 
 
-def list_paths() -> list[PathInfo]:
-    """Every known path with what it declares, and why it cannot run here where it cannot."""
+def list_paths(device: str = "cpu") -> list[PathInfo]:
+    """Every known path with what it declares, and why it cannot run here where it cannot.
+
+    For device ``cuda``, the paths that ``make_path`` makes otherwise than for ``cpu``.
+    """
+    if device == "cuda":
+        return [_info(name, entry)._replace(device="cuda") for name, entry in _on_cuda.items()]
     found = [_info(name, entry) for name, entry in _entries.items()]
-    found += [_info(name, entry)._replace(device="cuda") for name, entry in _on_cuda.items()]
     for name, point in _points().items():
         if name in _entries:
             reason: str = f"the name is taken by a path that is {_entries[name].origin}"
