@@ -20,7 +20,7 @@ def another_expert_when_wide(launch: Any, out: Any) -> None:
 
 
 def audit(row_independent: bool) -> Any:
-    path = WrappedPath(another_expert_when_wide)
+    path = WrappedPath(another_expert_when_wide, "route:select=standalone")
     path.declared = replace(path.declared, row_independent=row_independent)
     return neartie.run_audit(BANK, candidate=path, rows=[12, 16, 20], ranks=2, gate=False).record
 
