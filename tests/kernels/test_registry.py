@@ -40,6 +40,20 @@ def test_built_in_paths_say_what_they_declare() -> None:
     assert general.declared.project.startswith("latent K-split, BF16 partials")
 
 
+def test_the_paths_of_a_gpu_say_what_they_need_and_declare() -> None:
+    for info in list_paths("cuda"):
+        made = make_path(info.name, "cuda")
+        assert (info.device, info.origin) == ("cuda", "built in")
+        assert info.unavailable == made.unavailable()
+        assert info.declared == made.declared
+        assert made.declared.device == "cuda"
+        assert made.declared.virtual_ranks
+        assert not made.declared.row_independent
+        assert not made.batches_launches
+    assert [info.name for info in list_paths("cuda")] == ["general", "route"]
+    assert make_path("recorded", "cuda").name == "recorded"
+
+
 def test_register() -> None:
     register("mine", _mine)
     assert "mine" in path_names()
