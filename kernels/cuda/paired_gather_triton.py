@@ -77,17 +77,38 @@ def _paired_gather(
     far = tl.load(peers + peer).to(tl.pointer_type(tl.int32))
     if push:
         _copy(
-            near, latent, far + rank * latent, latent * ranks, first, last,
-            latent, latent_block, latent_tile,
+            near,
+            latent,
+            far + rank * latent,
+            latent * ranks,
+            first,
+            last,
+            latent,
+            latent_block,
+            latent_tile,
         )
         _copy(
-            near + near_logits, logits, far + far_logits + rank * logits, logits * ranks,
-            first, last, logits, logits_block, logits_tile,
+            near + near_logits,
+            logits,
+            far + far_logits + rank * logits,
+            logits * ranks,
+            first,
+            last,
+            logits,
+            logits_block,
+            logits_tile,
         )
     else:
         _copy(
-            far, latent, near + peer * latent, latent * ranks, first, last,
-            latent, latent_block, latent_tile,
+            far,
+            latent,
+            near + peer * latent,
+            latent * ranks,
+            first,
+            last,
+            latent,
+            latent_block,
+            latent_tile,
         )
         _copy(
             far + far_logits, logits, near + near_logits + peer * logits, logits * ranks,
@@ -96,7 +117,14 @@ def _paired_gather(
 
 
 def paired_gather(
-    peers: Any, near: Any, words: Words, rank: int, ranks: int, rows: int, row_blocks: int, push: bool
+    peers: Any,
+    near: Any,
+    words: Words,
+    rank: int,
+    ranks: int,
+    rows: int,
+    row_blocks: int,
+    push: bool,
 ) -> None:
     """Enqueue the copies of one rank.
 

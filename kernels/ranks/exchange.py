@@ -24,23 +24,43 @@ def _all_gather(whole: torch.Tensor, shard: torch.Tensor) -> None:
     gather(whole, shard)
 
 
-def _rank_major(pieces: torch.Tensor) -> torch.Tensor:
-    """[rank, row, w] copied to [row, rank * w]."""
-    ranks, rows, width = pieces.shape
-    return pieces.transpose(0, 1).reshape(rows, ranks * width)
-
-
 def all_reduce(partial: torch.Tensor) -> torch.Tensor:
     """Sum [row, latent] BF16 over the ranks in place, in the library's own order."""
     dist.all_reduce(partial)
     return partial
 
 
-def gather_by_library(shard: torch.Tensor, ranks: int) -> torch.Tensor:
-    """Gather shards [row, w] of all ranks to [row, rank * w]: an all-gather and a layout copy."""
-    pieces = torch.empty((ranks, *shard.shape), dtype=shard.dtype, device=shard.device)
-    _all_gather(pieces.view(-1), shard.contiguous().view(-1))
-    return _rank_major(pieces)
+class AllGather:
+    """Shards [row, w] of all ranks to [row, rank * w]: a library's all-gather and a layout copy.
+
+    Attributes:
+        shard: the own part.
+        whole: the result.
+    """
+
+    def __init__(self, shard: torch.Tensor, ranks: int) -> None:
+        rows, width = shard.shape
+        self.shard = shard.contiguous()
+        self._pieces = shard.new_zeros((ranks, rows, width))
+        self.whole = shard.new_zeros((rows, ranks * width))
+
+    def run(self) -> None:
+        """Enqueue both."""
+        _all_gather(self._pieces.view(-1), self.shard.view(-1))
+        ranks, rows, width = self._pieces.shape
+        self.whole.view(rows, ranks, width).copy_(self._pieces.transpose(0, 1))
+
+    def poison(self, bits: int) -> None:
+        """Fill what ``run`` writes."""
+        fill_bits(self._pieces, bits)
+        fill_bits(self.whole, bits)
+
+
+def fill_bits(tensor: torch.Tensor, bits: int) -> None:
+    """Set every element of a BF16 or float32 tensor to one bit pattern."""
+    kind = torch.int16 if tensor.element_size() == 2 else torch.int32
+    half = 1 << (8 * tensor.element_size() - 1)
+    tensor.view(kind).fill_(bits - 2 * half if bits >= half else bits)
 
 
 class PairedGather(Protocol):
@@ -48,6 +68,10 @@ class PairedGather(Protocol):
 
     def load(self, slot: int, latent: torch.Tensor, logits: torch.Tensor) -> None:
         """Put the own shards [row, w] where a projection would write them."""
+        ...
+
+    def poison(self, slot: int, latent_bits: int, logits_bits: int) -> None:
+        """Fill what the exchange writes; call it on every rank before any of them runs it."""
         ...
 
     def run(self, slot: int, rows: int) -> None:
@@ -62,32 +86,40 @@ class PairedGather(Protocol):
 class LibraryGather:
     """Two all-gathers of NCCL or gloo, each with a copy to the rank-major layout."""
 
-    def __init__(self, group: RankGroup, geometry: Geometry, slots: int) -> None:
+    def __init__(self, group: RankGroup, slots: int) -> None:
         self._ranks = group.size
-        self._shards: list[Any] = [None] * slots
-        self._whole: list[Any] = [None] * slots
+        self._gathers: list[tuple[AllGather, AllGather] | None] = [None] * slots
 
     def load(self, slot: int, latent: torch.Tensor, logits: torch.Tensor) -> None:
         """Put the own shards [row, w] where a projection would write them."""
-        mine = self._shards[slot]
-        if mine is None or mine[0].shape != latent.shape:
-            self._shards[slot] = latent.clone(), logits.clone()
-        else:
-            mine[0].copy_(latent)
-            mine[1].copy_(logits)
+        mine = self._gathers[slot]
+        if mine is None or mine[0].shard.shape != latent.shape:
+            pair = AllGather(latent.clone(), self._ranks), AllGather(logits.clone(), self._ranks)
+            self._gathers[slot] = pair
+            return
+        mine[0].shard.copy_(latent)
+        mine[1].shard.copy_(logits)
+
+    def poison(self, slot: int, latent_bits: int, logits_bits: int) -> None:
+        """Fill what the exchange writes; call it on every rank before any of them runs it."""
+        latent, logits = self._pair(slot)
+        latent.poison(latent_bits)
+        logits.poison(logits_bits)
 
     def run(self, slot: int, rows: int) -> None:
         """Enqueue the exchange of what was loaded."""
-        latent, logits = self._shards[slot]
-        self._whole[slot] = (
-            gather_by_library(latent, self._ranks),
-            gather_by_library(logits, self._ranks),
-        )
+        for gather in self._pair(slot):
+            gather.run()
 
     def result(self, slot: int, rows: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Return latent [row, latent] and logits [row, expert] of that slot, not copied."""
-        latent, logits = self._whole[slot]
-        return latent, logits
+        latent, logits = self._pair(slot)
+        return latent.whole, logits.whole
+
+    def _pair(self, slot: int) -> tuple[AllGather, AllGather]:
+        pair = self._gathers[slot]
+        assert pair is not None, "load comes first"
+        return pair
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,15 +162,11 @@ class SymmetricGather:
         self._group, self._push, self._row_blocks = group, transport == "push", row_blocks
         self._shard = _Layout(geometry.latent // group.size // 2, geometry.experts // group.size)
         self._whole = _Layout(geometry.latent // 2, geometry.experts)
-        shared, own = (
-            (self._whole, self._shard) if self._push else (self._shard, self._whole)
-        )
+        shared, own = (self._whole, self._shard) if self._push else (self._shard, self._whole)
         self._shared, self._handle = _symmetric(group, slots * shared.words)
         self._shared = self._shared.view(slots, shared.words)
         self._own = torch.zeros((slots, own.words), dtype=torch.int32, device=group.device)
-        self._peers = [
-            self._addresses(slot * shared.words, group) for slot in range(slots)
-        ]
+        self._peers = [self._addresses(slot * shared.words, group) for slot in range(slots)]
         self._words = Words(
             self._shard.latent,
             self._shard.logits,
@@ -159,6 +187,15 @@ class SymmetricGather:
         to_latent, to_logits = self._shard.views(place[slot], len(latent))
         to_latent.copy_(latent)
         to_logits.copy_(logits)
+
+    def poison(self, slot: int, latent_bits: int, logits_bits: int) -> None:
+        """Fill what the exchange writes; call it on every rank before any of them runs it."""
+        place = self._shared if self._push else self._own
+        latent, logits = self._whole.views(place[slot], MAX_WIDTH)
+        fill_bits(latent, latent_bits)
+        fill_bits(logits, logits_bits)
+        # A push of another rank must not come before this rank's poison.
+        self._handle.barrier(0, _BARRIER_MS)
 
     def run(self, slot: int, rows: int) -> None:
         """Enqueue the exchange of what was loaded."""
@@ -218,5 +255,5 @@ def make_gather(
         EnvelopeError: the shards are no whole words.
     """
     if transport in LIBRARY_TRANSPORTS:
-        return LibraryGather(group, geometry, slots)
+        return LibraryGather(group, slots)
     return SymmetricGather(group, geometry, slots, transport, row_blocks)

@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 
 from ...banks.errors import EnvelopeError
+from ..contract import PathsLost
 
 DEFAULT_TIMEOUT_S: Final = 60.0
 """An exchange of at most 20 rows takes microseconds; only a lost rank takes a minute."""
@@ -31,7 +32,7 @@ _SETTINGS: Final[Mapping[str, str]] = {
 }
 
 
-class RanksLost(RuntimeError):
+class RanksLost(PathsLost):
     """A rank failed or did not answer in time: the launch computes nothing more."""
 
 

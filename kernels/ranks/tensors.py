@@ -20,8 +20,11 @@ def to_tensor(array: npt.NDArray[Any], device: torch.device) -> torch.Tensor:
 
 
 def to_array(tensor: torch.Tensor) -> npt.NDArray[Any]:
-    """Return a tensor's values as a numpy array of the same bits."""
-    host = tensor.contiguous().cpu()
+    """Return a copy of a tensor as a numpy array of the same bits.
+
+    A copy on the CPU too: the buffers of an exchange are used again.
+    """
+    host = tensor.detach().to("cpu", copy=True).contiguous()
     if host.dtype == torch.bfloat16:
         return host.view(torch.int16).numpy().view(BFLOAT16)
     array: npt.NDArray[Any] = host.numpy()
