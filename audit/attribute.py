@@ -2,8 +2,8 @@
 
 A declared schedule is run on the bank's own partials, so no law of their distribution is assumed.
 For an emulated path the two agree bit for bit; a real kernel sums in FP32 in another order, which
-moves a few roundings, so agreement is judged on norms. A communication library promises no order: the
-schedule that its result shows is named first, and then all rows are judged by that.
+moves a few roundings, so agreement is judged on norms. A communication library promises no order:
+the schedule that its result shows is named first, and then all rows are judged by that.
 """
 
 from __future__ import annotations

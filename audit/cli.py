@@ -14,6 +14,7 @@ from rich.console import Console
 
 from ..banks.errors import InputError
 from .cli_bank import bank_app
+from .cli_bench import bench
 from .cli_certify import certify
 from .cli_claims import claims_app
 from .cli_evidence import report, verify
@@ -34,6 +35,7 @@ app.add_typer(bank_app, name="bank")
 app.add_typer(claims_app, name="claims")
 app.add_typer(policy_app, name="policy")
 app.command("gate")(gate_command)
+app.command()(bench)
 app.command()(certify)
 app.command()(verify)
 app.command()(report)

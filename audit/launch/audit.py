@@ -9,9 +9,9 @@ from ...banks.errors import InputError
 from ...kernels.ranks.group import why_not
 from ...kernels.ranks.paths import RankedPath
 from ...kernels.ranks.spec import BACKENDS, parse_rank_spec
+from .here import this_rank
 from .launcher import run_ranks
 from .settings import RankSettings
-from .worker import this_rank
 
 _MOST_RANKS: Final = 16
 

@@ -9,23 +9,12 @@ from typing import Final
 
 from torch.distributed.elastic.multiprocessing.errors import get_error_handler
 
-from ...kernels.contract import PathsLost
 from ...kernels.ranks.group import RankGroup, join_group, leave_group
 from ...kernels.ranks.paths import Rank, serve, stop
+from .here import be
 from .settings import RankSettings, parse_settings
 
 _FAILED: Final = 1
-
-
-class _Here:
-    """The rank that this process is; None outside a launch."""
-
-    rank: Rank | None = None
-
-
-def this_rank() -> Rank | None:
-    """Return the rank that this process is, or None where it is none."""
-    return _Here.rank
 
 
 def main() -> None:
@@ -53,7 +42,7 @@ def _run(status: Path, settings: RankSettings, arguments: list[str]) -> None:
     if group.rank:
         serve(rank)
     else:
-        _Here.rank = rank
+        be(rank)
         code = _command_line(group, arguments)
         status.write_text(str(code), encoding="utf-8")
     leave_group()
@@ -64,17 +53,11 @@ def _command_line(group: RankGroup, arguments: list[str]) -> int:
     from ..cli import exit_status
 
     sys.argv = ["neartie", *arguments]
-    try:
-        code = exit_status()
-    except PathsLost:
-        raise
+    code = exit_status()
     stop(group)
     sys.stdout.flush()
     return code
 
 
 if __name__ == "__main__":
-    # Run as a module this file has two names; the command line must find the rank under one.
-    from neartie.audit.launch.worker import main as run
-
-    run()
+    main()

@@ -40,10 +40,11 @@ def _copy(
     words: tl.constexpr,
     block: tl.constexpr,
     tile: tl.constexpr,
+    tiles: tl.constexpr,
 ) -> None:
     column = tl.arange(0, block)[None, :]
-    for start in range(first, last, tile):
-        row = start + tl.arange(0, tile)[:, None]
+    for step in tl.static_range(tiles):
+        row = first + step * tile + tl.arange(0, tile)[:, None]
         inside = (row < last) & (column < words)
         values = tl.load(source + row * source_stride + column, mask=inside)
         tl.store(target + row * target_stride + column, values, mask=inside)
@@ -61,9 +62,11 @@ def _paired_gather(
     latent: tl.constexpr,
     latent_block: tl.constexpr,
     latent_tile: tl.constexpr,
+    latent_tiles: tl.constexpr,
     logits: tl.constexpr,
     logits_block: tl.constexpr,
     logits_tile: tl.constexpr,
+    logits_tiles: tl.constexpr,
     ranks: tl.constexpr,
     push: tl.constexpr,
 ) -> None:
@@ -86,6 +89,7 @@ def _paired_gather(
             latent,
             latent_block,
             latent_tile,
+            latent_tiles,
         )
         _copy(
             near + near_logits,
@@ -97,6 +101,7 @@ def _paired_gather(
             logits,
             logits_block,
             logits_tile,
+            logits_tiles,
         )
     else:
         _copy(
@@ -109,10 +114,12 @@ def _paired_gather(
             latent,
             latent_block,
             latent_tile,
+            latent_tiles,
         )
         _copy(
             far + far_logits, logits, near + near_logits + peer * logits, logits * ranks,
             first, last, logits, logits_block, logits_tile,
+            logits_tiles,
         )  # fmt: skip
 
 
@@ -143,7 +150,8 @@ def paired_gather(
     near_logits = words.shard_logits if push else words.whole_logits
     far_logits = words.whole_logits if push else words.shard_logits
     blocks = [_power_of_two(count) for count in (words.latent, words.logits)]
-    tiles = [max(1, min(_power_of_two(rows), _TILE_WORDS // block)) for block in blocks]
+    height = -(-rows // row_blocks)
+    tiles = [max(1, min(_power_of_two(height), _TILE_WORDS // block)) for block in blocks]
     launch(
         _paired_gather,
         row_blocks * ranks,
@@ -157,9 +165,11 @@ def paired_gather(
         words.latent,
         blocks[0],
         tiles[0],
+        -(-height // tiles[0]),
         words.logits,
         blocks[1],
         tiles[1],
+        -(-height // tiles[1]),
         ranks,
         push,
         warps=_WARPS,

@@ -147,10 +147,10 @@ class _Layout:
 class SymmetricGather:
     """The paired gather over symmetric memory: one barrier and one kernel.
 
-    Push: the kernel writes the own shards into every rank's buffer, then a barrier. Pull: a barrier,
-    then the kernel reads every rank's shards. With two slots or more used in turn, one barrier is
-    enough: a slot is written again only after the barrier of the next exchange, which every rank
-    reaches after it has read this one.
+    Push: the kernel writes the own shards into every rank's buffer, then a barrier. Pull: a
+    barrier, then the kernel reads every rank's shards. With two slots or more used in turn, one
+    barrier is enough: a slot is written again only after the barrier of the next exchange, which
+    every rank reaches after it has read this one.
     """
 
     def __init__(

@@ -8,14 +8,12 @@ import numpy as np
 import torch
 
 from ...banks.errors import EnvelopeError
-from ..contract import F32, Bf16, FrontWeights, Launch, Routed
-from ..cuda.topk_triton import select_rows
-from ..device_select import device_select, parse_device_select
+from ..contract import Bf16, FrontWeights, Launch, Routed
 from ..gemm import multiply
 from ..rounding import narrow
-from ..select import SelectArithmetic, select
 from .exchange import AllGather, PairedGather, all_reduce, fill_bits, make_gather
 from .group import RankGroup
+from .select import check_on, select_on
 from .spec import RankSpec
 from .tensors import to_array, to_tensor
 
@@ -108,7 +106,7 @@ class RankFront:
         weights = torch.empty(shape, dtype=torch.float32, device=device)
         fill_bits(weights, poisons.float32_bits)
         rule = self._spec.rule(launch.width)
-        select_on(rule, launch, logits, self._bias, ids, weights)
+        select_on(rule, launch.geometry, launch.scoring, logits, self._bias, ids, weights)
         return to_array(latent), to_array(logits), to_array(ids), to_array(weights)
 
     def _exchanged(self, hidden: Bf16, poisons: Poisons) -> tuple[torch.Tensor, torch.Tensor]:
@@ -125,31 +123,6 @@ class RankFront:
         return self._gather.result(slot, len(hidden))
 
 
-def select_on(
-    rule: SelectArithmetic,
-    launch: Launch,
-    logits: torch.Tensor,
-    bias: torch.Tensor,
-    ids: torch.Tensor,
-    weights: torch.Tensor,
-) -> None:
-    """Select logits [row, expert] into ids int32 and weights float32 [row, slot], where they live.
-
-    Raises:
-        EnvelopeError: a geometry or scoring rule that the select does not compute.
-    """
-    geometry, scoring = launch.geometry, launch.scoring
-    if logits.device.type == "cuda":
-        _, form = parse_device_select(rule.name, {}, "real ranks")
-        kernel = device_select(rule, form, geometry, scoring)
-        select_rows(logits.contiguous(), bias, kernel, geometry.top_k, scoring.scale, ids, weights)
-        return
-    values: F32 = to_array(logits)
-    chosen, shares = select(rule, values, to_array(bias), geometry, scoring)
-    ids.copy_(torch.from_numpy(chosen))
-    weights.copy_(torch.from_numpy(shares))
-
-
 def check_front(spec: RankSpec, launch: Launch, size: int) -> None:
     """Refuse a launch that real ranks do not compute.
 
@@ -161,7 +134,4 @@ def check_front(spec: RankSpec, launch: Launch, size: int) -> None:
     if launch.hidden is None or launch.weights.latent is None or launch.weights.router is None:
         expected = "hidden rows with router and latent weights"
         raise EnvelopeError("bank", "a later stage", expected, spec.name)
-    if spec.device == "cuda":
-        rule = spec.rule(launch.width)
-        _, form = parse_device_select(rule.name, {}, spec.name)
-        device_select(rule, form, launch.geometry, launch.scoring)
+    check_on(spec.device, spec.rule(launch.width), launch.geometry, launch.scoring)

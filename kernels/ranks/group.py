@@ -121,10 +121,10 @@ def why_not(device: str, size: int) -> str | None:
     if device == "cpu":
         return None
     if not torch.cuda.is_available():
-        return f"{size} ranks need {size} CUDA devices, and there is no CUDA device"
+        return f"no CUDA device, and each of {size} ranks needs one"
     count = torch.cuda.device_count()
     if count < size:
-        return f"{size} ranks need {size} CUDA devices, and there are {count}"
+        return f"{count} CUDA devices, and each of {size} ranks needs one"
     if not dist.is_nccl_available():
         return "this torch has no NCCL"
     return None

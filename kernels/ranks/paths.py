@@ -6,14 +6,13 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from ...banks.errors import EnvelopeError, InputError
 from ..contract import OUTPUTS, Declared, FrontWeights, Launch, Routed, check_width
-from ..select import check_select
 from .exchange import SYMMETRIC_TRANSPORTS, check_symmetric
 from .front import Poisons, RankFront, check_front
 from .group import RankGroup, RanksLost
@@ -22,14 +21,31 @@ from .spec import RankSpec
 _NO_WEIGHTS = FrontWeights(router=None, bias=np.zeros(0, np.float32))
 
 
+class Order(Protocol):
+    """What rank 0 has every rank do; it travels as a pickle."""
+
+    def perform(self, rank: Rank) -> object:
+        """Do it, on every rank at the same time.
+
+        Raises:
+            RanksLost: this rank or another one failed.
+        """
+        ...
+
+
 @dataclass(frozen=True, eq=False)
-class _Order:
-    """What rank 0 tells the others: run this path on this launch; weights go once for each bank."""
+class _RunPath:
+    """Run this path on this launch; weights go once for each bank."""
 
     spec: RankSpec
     launch: Launch
     poisons: Poisons
     weights: FrontWeights | None
+
+    def perform(self, rank: Rank) -> list[dict[str, Any]] | None:
+        """Run it and bring every rank's outputs to rank 0; None on the others."""
+        out = together(rank.group, lambda: rank.run(self))
+        return _all_ranks(rank.group, out)
 
 
 class _Stop:
@@ -48,7 +64,7 @@ class Rank:
         """Whether these weights are those that the ranks hold."""
         return self._weights is weights
 
-    def run(self, order: _Order) -> Routed:
+    def run(self, order: _RunPath) -> Routed:
         """Run what is ordered and return the own outputs [1, row, ...]."""
         if order.weights is not None:
             self._weights, self._fronts = order.weights, {}
@@ -59,30 +75,40 @@ class Rank:
             self._fronts[name] = RankFront(self.group, order.spec, launch)
         return self._fronts[name].run(launch, order.poisons)
 
-    def reply(self, order: _Order) -> list[dict[str, Any]] | None:
-        """Run what is ordered and bring every rank's outputs to rank 0; None on the others.
 
-        Raises:
-            RanksLost: a rank raised, is gone, or did not answer in time; told on every rank.
-        """
-        out, told = self._tried(order)
-        answers = self.group.answers(told)
-        if answers is not None:
-            failed = [f"rank {rank}: {text}" for rank, text in enumerate(answers) if text]
-            if failed:
-                raise RanksLost("; ".join(failed))
-        if out is None:
-            raise RanksLost(f"rank {self.group.rank}: {told}")
-        return _all_ranks(self.group, out)
+_Result = TypeVar("_Result")
 
-    def _tried(self, order: _Order) -> tuple[Routed | None, str | None]:
-        try:
-            return self.run(order), None
-        # Whatever a rank raises ends the launch, and rank 0 tells it.
-        except Exception as error:
-            frame = traceback.extract_tb(error.__traceback__)[-1]
-            place = f"{Path(frame.filename).name}:{frame.lineno}"
-            return None, f"{type(error).__name__}: {error} ({place})"
+
+def together(group: RankGroup, work: Callable[[], _Result]) -> _Result:
+    """Do a rank's work and return its result, once every rank has done its own.
+
+    Raises:
+        RanksLost: a rank raised, is gone, or did not answer in time.
+    """
+    result: list[_Result] = []
+    told = None
+    try:
+        result.append(work())
+    # Whatever a rank raises ends the launch, and rank 0 tells it.
+    except Exception as error:
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        place = f"{Path(frame.filename).name}:{frame.lineno}"
+        told = f"rank {group.rank}: {type(error).__name__}: {error} ({place})"
+    answers = group.answers(told)
+    failed = [text for text in answers or [told] if text]
+    if failed:
+        raise RanksLost("; ".join(failed))
+    return result[0]
+
+
+def command(rank: Rank, order: Order) -> Any:
+    """Have every rank perform an order, rank 0 too; return what it gives on rank 0.
+
+    Raises:
+        RanksLost: a rank failed; nothing more can be run.
+    """
+    rank.group.order(order)
+    return order.perform(rank)
 
 
 def serve(rank: Rank) -> None:
@@ -95,7 +121,7 @@ def serve(rank: Rank) -> None:
         order = rank.group.order()
         if isinstance(order, _Stop):
             return
-        rank.reply(order)
+        order.perform(rank)
 
 
 def stop(group: RankGroup) -> None:
@@ -154,7 +180,6 @@ class RankedPath:
             launch.geometry.check_ranks(launch.ranks)
         except InputError as error:
             raise EnvelopeError(error.what, error.got, error.expected, error.where) from error
-        check_select(self._spec.rule(launch.width), launch.geometry, launch.scoring)
         check_front(self._spec, launch, self._rank.group.size)
         transport = self._spec.options.get("transport", "")
         if transport in SYMMETRIC_TRANSPORTS:
@@ -171,14 +196,13 @@ class RankedPath:
         rank = self._rank
         assert rank is not None
         known = rank.knows(launch.weights)
-        order = _Order(
+        order = _RunPath(
             self._spec,
             replace(launch, weights=_NO_WEIGHTS, recorded={}),
             _poisons(out),
             None if known else launch.weights,
         )
-        rank.group.order(order)
-        every = rank.reply(order)
+        every = command(rank, order)
         assert every is not None
         for name in OUTPUTS:
             target: npt.NDArray[Any] | None = getattr(out, name)
@@ -195,6 +219,3 @@ def _poisons(out: Routed) -> Poisons:
     """Read off the outputs what they were filled with."""
     latent = 0 if out.latent is None else int(_bits(out.latent).flat[0])
     return Poisons(int(out.ids.flat[0]), int(_bits(out.weights).flat[0]), latent)
-
-
-PathMaker = Callable[[str], RankedPath]
