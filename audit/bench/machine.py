@@ -11,7 +11,8 @@ import torch
 
 _FIELDS: Final = (
     "name", "driver_version", "pstate", "clocks.sm", "clocks.mem", "clocks.max.sm",
-    "clocks.max.mem", "temperature.gpu", "power.draw", "power.limit", "utilization.gpu", "persistence_mode",
+    "clocks.max.mem", "temperature.gpu", "power.draw", "power.limit", "utilization.gpu",
+    "persistence_mode",
 )  # fmt: skip
 _TIMEOUT_S: Final = 30
 
