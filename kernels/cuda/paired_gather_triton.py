@@ -31,12 +31,12 @@ class Words(NamedTuple):
 
 @triton.jit
 def _copy(
-    source: Any,
-    source_stride: Any,
-    target: Any,
-    target_stride: Any,
-    first: Any,
-    last: Any,
+    source: tl.tensor,
+    source_stride: tl.tensor,
+    target: tl.tensor,
+    target_stride: tl.tensor,
+    first: tl.tensor,
+    last: tl.tensor,
     words: tl.constexpr,
     block: tl.constexpr,
     tile: tl.constexpr,
@@ -52,13 +52,13 @@ def _copy(
 
 @triton.jit
 def _paired_gather(
-    peers: Any,
-    near: Any,
-    rank: Any,
-    rows: Any,
-    row_blocks: Any,
-    near_logits: Any,
-    far_logits: Any,
+    peers: tl.tensor,
+    near: tl.tensor,
+    rank: tl.tensor,
+    rows: tl.tensor,
+    row_blocks: tl.tensor,
+    near_logits: tl.tensor,
+    far_logits: tl.tensor,
     latent: tl.constexpr,
     latent_block: tl.constexpr,
     latent_tile: tl.constexpr,
