@@ -11,15 +11,17 @@ import numpy as np
 
 from ..banks.bank import Bank, RowBlock
 from ..banks.errors import EnvelopeError, InputError
-from ..kernels.contract import Launch, Path, Routed
+from ..kernels.contract import CapturingPath, Launch, Path, Routed
 from .certificates import Place, certificates
 from .compare import BASELINE, CANDIDATE, RankRows, RowComparison, compare_rows
 from .detect import Detector
 from .finding_log import FindingLog
+from .graph_replay import REPLAY_ROUNDS, check_replay
 from .judged import JudgedBlock, judge_block
 from .launching import (
     POISONS,
     PathError,
+    alternating,
     first_rows,
     front_weights,
     make_launch,
@@ -53,6 +55,7 @@ class Pairing:
     widths: tuple[int, ...]
     ranks: int
     policy: Policy
+    device: str = "cpu"
 
 
 @dataclass
@@ -72,6 +75,9 @@ class BankOutcome:
     bits_equal: dict[int, dict[str, bool]] = field(default_factory=dict)
     control: dict[str, float | None] = field(default_factory=dict)
     replayed_rows: int = 0
+    graph_replays: int = 0
+    """Replays of captured launches that were held against eager runs."""
+    width_dependence: list[dict[str, Any]] = field(default_factory=list)
     schedule: ScheduleFit | None = None
     not_compared: set[NotCompared] = field(default_factory=set)
     full_chain: bool = True
@@ -131,6 +137,7 @@ class BankRun:
             self._last = None
         self.outcome.findings = self.detector.findings()
         self.outcome.reference_gaps = self.detector.reference_gaps
+        self.outcome.width_dependence = self.detector.width_dependence.records()
         self.outcome.schedule = self.value_judge.result()
         self.outcome.not_compared = self.value_judge.not_compared
         return self.outcome
@@ -145,6 +152,7 @@ class BankRun:
         outcome.values.forget(width)
         outcome.certificates = [c for c in outcome.certificates if c["width"] != width]
         self.log.forget_width(width)
+        self.detector.width_dependence.forget_width(width)
         outcome.coverage = [
             Coverage(c.bank, c.width, False, reason) if c.width == width else c
             for c in outcome.coverage
@@ -244,6 +252,16 @@ class BankRun:
         ):
             again = first_rows(run_path(path, launch, POISONS[1]), rows)
             self.detector.replay(role, launch.width, first, again)
+            if isinstance(path, CapturingPath):
+                self._graph_replay(role, path, launch)
+
+    def _graph_replay(self, role: str, path: CapturingPath, launch: Launch) -> None:
+        """What a path captures, replayed with alternating inputs, against its eager runs."""
+        launches = alternating(launch)
+        differences = check_replay(path, launches)
+        if differences is not None:
+            self.detector.graph_replay(role, launch.width, differences)
+            self.outcome.graph_replays += len(launches) * REPLAY_ROUNDS
 
     def _bits(self, width: int, a: Routed, b: Routed) -> None:
         other = dict(tensors(b))
@@ -301,6 +319,7 @@ class BankRun:
             pairing.candidate.name,
             judged.block.keys,
             judged.block.start,
+            device=pairing.device,
         )
         self.outcome.certificates.extend(
             certificates(

@@ -63,6 +63,7 @@ class Place:
     first_row: int
     rows: npt.NDArray[np.int64] | None = None
     """[row] the bank's row numbers, where they do not follow one another from ``first_row``."""
+    device: str = "cpu"
 
 
 def certificates(
@@ -117,9 +118,10 @@ def certificates(
 
 def snippet(place: Place, row: int) -> str:
     """Return one line of Python that rebuilds a row and shows both selections."""
+    device = "" if place.device == "cpu" else f", device={place.device!r}"
     return (
         f"neartie.replay_row({place.spec!r}, row={row}, width={place.width}, ranks={place.ranks}, "
-        f"baseline={place.baseline!r}, candidate={place.candidate!r})"
+        f"baseline={place.baseline!r}, candidate={place.candidate!r}{device})"
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,10 @@ from ..banks.bank import Bank
 from ..kernels.contract import Path, Routed
 from .compare import BASELINE, CANDIDATE, RowComparison
 from .finding_log import FindingLog
+from .graph_replay import ReplayDifference
 from .hypotheses import Suspicions
 from .judged import JudgedBlock
-from .launching import POISONS, same_bits, tensors
+from .launching import poisoned_rows, same_bits, tensors
 from .metrics import findings as find
 from .metrics.findings import bits
 from .metrics.flags import RowFlag
@@ -22,6 +24,7 @@ from .metrics.swaps import SET_CODE, SetClass, SetDifferences, classify_sets
 from .metrics.weights import step_bins
 from .observed import BatchFinding
 from .policy import Policy
+from .width_dependence import WidthDependence
 
 Bools = npt.NDArray[np.bool_]
 _TIES = (SetClass.EXACT_TIE, SetClass.GROUP_TIE, SetClass.TIE_GROUP)
@@ -35,14 +38,14 @@ class Detector:
         self.bank, self.paths, self.policy, self.log = bank, paths, policy, log
         self.reference_gaps: dict[int, dict[str, Counter[int]]] = {}
         """Rows by the gap of their set to the reference's, by width and path; -1: no gap."""
-        self._first_width: dict[str, tuple[int, Routed]] = {}
+        self.width_dependence = WidthDependence(paths, bank.geometry, policy, log)
         experts = bank.geometry.experts
         self._chosen = {role: np.zeros(experts, np.int64) for role in self.paths}
         self._suspicions = {role: Suspicions(bank, policy) for role in self.paths}
 
     def forget_chunk(self) -> None:
         """The next chunk has other rows: nothing of this one may be compared with it."""
-        self._first_width = {}
+        self.width_dependence.forget_chunk()
 
     def replay(self, role: str, width: int, first: Routed, again: Routed) -> None:
         """Compare two runs of one path on the same launch: the bits must be the same."""
@@ -51,9 +54,14 @@ class Detector:
             other = named[tensor]
             differs = (bits(array) != bits(other)).any(axis=(0, 2))
             # Poison that both runs left is told as unwritten, not as nondeterminism.
-            differs &= ~_poisoned(array, 0) | ~_poisoned(other, 1)
+            differs &= ~poisoned_rows(array, 0) | ~poisoned_rows(other, 1)
             text = f"{tensor} differs between two runs on the same input"
             self.log.note(find.Finding.NONDETERMINISTIC, role, width, differs, text, tensor=tensor)
+
+    def graph_replay(self, role: str, width: int, differences: Sequence[ReplayDifference]) -> None:
+        """Keep what replays of a captured launch did otherwise than eager runs."""
+        for one in differences:
+            self.log.note(one.finding, role, width, one.rows, one.text, tensor=one.tensor)
 
     def batch(self, judged: JudgedBlock, width: int, a: Routed, b: Routed) -> None:
         """Look at all ranks of one width together."""
@@ -61,7 +69,7 @@ class Detector:
             for tensor, array in tensors(out):
                 self._unwritten(role, width, tensor, array, judged.block.start)
                 self._ranks(role, width, tensor, array)
-            self._widths(role, width, out)
+            self.width_dependence.add(judged, role, width, out)
         self._layout(width, a, b)
 
     def rows(
@@ -100,7 +108,7 @@ class Detector:
     def _unwritten(
         self, role: str, width: int, tensor: str, array: npt.NDArray[Any], start: int
     ) -> None:
-        left = _poisoned(array, 0)
+        left = poisoned_rows(array, 0)
         if left.any():
             first = start + int(np.flatnonzero(left)[0])
             text = f"{tensor} holds poison that the path did not overwrite, first at row {first}"
@@ -115,33 +123,6 @@ class Detector:
         self.log.note(
             find.Finding.RANK_DISAGREEMENT, role, width, differs.any(axis=0), text, tensor=tensor
         )
-
-    def _widths(self, role: str, width: int, out: Routed) -> None:
-        first_width, first = self._first_width.setdefault(role, (width, out))
-        if first_width == width:
-            return
-        other = dict(tensors(first))
-        for tensor, array in tensors(out):
-            if same_bits(array, other[tensor]):
-                continue
-            differs = (bits(array) != bits(other[tensor])).any(axis=(0, 2))
-            text = f"{tensor} differs from the same row's at width {first_width}"
-            self.log.note(
-                find.Finding.WIDTH_DEPENDENT,
-                role,
-                width,
-                differs,
-                text,
-                tensor=tensor,
-                fails=self._must_not_depend(role, tensor),
-            )
-
-    def _must_not_depend(self, role: str, tensor: str) -> bool:
-        """Whether the path declares that the width cannot change this tensor."""
-        declared = self.paths[role].declared
-        if tensor in ("ids", "weights"):
-            return declared.row_independent and declared.select_row_independent
-        return declared.row_independent
 
     def _layout(self, width: int, a: Routed, b: Routed) -> None:
         """The candidate's logits are the baseline's in another order of the same row."""
@@ -243,16 +224,6 @@ class Detector:
             shown = ", ".join(f"{a}->{b}" for a, b in list(mapping.items())[:4])
             text = f"one map of ids turns the baseline's selections into these: {shown}, ..."
             self.log.note(find.Finding.ID_PERMUTATION, CANDIDATE, width, far, text)
-
-
-def _poisoned(array: npt.NDArray[Any], run: int) -> Bools:
-    """Rows [row] where any rank holds an element of that run's poison."""
-    poison = POISONS[run]
-    patterns: dict[str, int] = {"u4": poison.float32_bits, "u2": poison.bfloat16_bits}
-    if array.dtype == np.int32:
-        return np.asarray((array == poison.ids).any(axis=(0, 2)))
-    view = bits(array)
-    return np.asarray((view == patterns[view.dtype.str[1:]]).any(axis=(0, 2)))
 
 
 def _span(experts: npt.NDArray[np.int64]) -> str:

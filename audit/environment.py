@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from .. import __version__
+from ..kernels.cuda.facts import device_facts
+from ..kernels.cuda.lang import unavailable
 
 _PACKAGES: Final = ("numpy", "scipy", "numba", "pyarrow", "torch", "ml_dtypes")
 _VARIABLES: Final = (
@@ -27,13 +29,17 @@ _VARIABLES: Final = (
 """Variables of the process that change how libraries compute."""
 
 
-def environment() -> dict[str, Any]:
-    """Return versions, processor, and the commit of the working directory, JSON values."""
+def environment(device: str = "cpu") -> dict[str, Any]:
+    """Return versions, processor, and the commit of the working directory, JSON values.
+
+    With a CUDA device that can be used, also what it is and what computes on it.
+    """
     state = git_state(Path.cwd())
     return {
         "neartie": __version__,
         "python": platform.python_version(),
         **versions(),
+        **(device_facts() if device == "cuda" and unavailable() is None else {}),
         "machine": platform.machine(),
         "system": f"{platform.system()} {platform.release()}",
         "cores": os.cpu_count(),

@@ -151,11 +151,34 @@ def same_bits(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> bool:
     return a.shape == b.shape and np.array_equal(bits(a), bits(b))
 
 
+def poisoned_rows(array: npt.NDArray[Any], run: int) -> npt.NDArray[np.bool_]:
+    """Return the rows [row] where any rank holds an element of that run's poison."""
+    poison = POISONS[run]
+    patterns: dict[str, int] = {"u4": poison.float32_bits, "u2": poison.bfloat16_bits}
+    if array.dtype == np.int32:
+        return np.asarray((array == poison.ids).any(axis=(0, 2)))
+    view = bits(array)
+    return np.asarray((view == patterns[view.dtype.str[1:]]).any(axis=(0, 2)))
+
+
 def tensors(out: Routed) -> Sequence[tuple[str, npt.NDArray[Any]]]:
     """Return the outputs that exist, by name."""
     named = (("latent", out.latent), ("logits", out.logits), ("ids", out.ids))
     present = [(name, array) for name, array in named if array is not None]
     return [*present, ("weights", out.weights)]
+
+
+def alternating(launch: Launch) -> list[Launch]:
+    """Return the first launch of several, and one of other inputs: the second, or rows reversed.
+
+    One row alone has nothing else to offer: it is returned by itself.
+    """
+    first = _rows_of_launch(launch, slice(0, launch.width))
+    if launch.rows > launch.width:
+        return [first, _rows_of_launch(launch, slice(launch.width, 2 * launch.width))]
+    if launch.width > 1:
+        return [first, _rows_of_launch(launch, slice(None, None, -1))]
+    return [first]
 
 
 def _rows_of_launch(launch: Launch, part: slice) -> Launch:

@@ -45,7 +45,7 @@ def print_paths(records: Sequence[dict[str, Any]], console: Console) -> None:
         reason = record["unavailable"]
         state = "[green]runs here[/]" if reason is None else f"[red]cannot run:[/] {escape(reason)}"
         console.print(
-            f"[bold]{escape(record['name'])}[/]  {state}  [dim]{escape(record['origin'])}[/]"
+            f"[bold]{escape(_title(record))}[/]  {state}  [dim]{escape(record['origin'])}[/]"
         )
         console.print(f"  {escape(record['summary'])}", soft_wrap=True)
         for name, option in record["options"].items():
@@ -56,6 +56,12 @@ def print_paths(records: Sequence[dict[str, Any]], console: Console) -> None:
                 text = f"declares {label:<12} {printable(str(declared[field]))}"
                 console.print(f"  {escape(text)}", soft_wrap=True)
     _print_device(console)
+
+
+def _title(record: Mapping[str, Any]) -> str:
+    """The path's name, and the option that it takes to have it where that is not the usual one."""
+    name = str(record["name"])
+    return name if record["device"] == "cpu" else f"{name} (--device {record['device']})"
 
 
 def _print_device(console: Console) -> None:

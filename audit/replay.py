@@ -77,6 +77,7 @@ def replay_row(
     ranks: int = 8,
     baseline: str | Path = "general",
     candidate: str | Path = "route",
+    device: str = "cpu",
 ) -> ReplayedRow:
     """Run both paths on the launch that starts at ``row``, and return that row.
 
@@ -96,8 +97,8 @@ def replay_row(
     launch = make_launch(opened, weights, block, width, ranks)
     judged = judge_block(opened, weights, block, with_control=False)
     paths = {
-        "baseline": baseline if isinstance(baseline, Path) else make_path(baseline),
-        "candidate": candidate if isinstance(candidate, Path) else make_path(candidate),
+        "baseline": baseline if isinstance(baseline, Path) else make_path(baseline, device),
+        "candidate": candidate if isinstance(candidate, Path) else make_path(candidate, device),
     }
     ids, values = {}, {}
     for role, path in paths.items():

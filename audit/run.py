@@ -22,7 +22,7 @@ from .environment import environment
 from .evidence.load import Evidence
 from .gate.auto import TURNED_OFF, AutoGate, auto_gate
 from .histograms import histogram_lines, lines_table
-from .observed import Conditions, Coverage
+from .observed import Conditions
 from .policy import Policy, effective_policy
 from .record import RECORD_VERSION
 from .record_figures import bank_figures, judge_tables
@@ -35,6 +35,7 @@ MAX_BANK_ROWS = 10**9
 DEFAULT_WIDTHS = (9, 10, 12, 16, 20)
 DEFAULT_BANKS = ("k3-mini",)
 DEFAULT_RANKS = 8
+NO_DEVICE_GATE = "an audit on a device starts none; neartie gate --device cuda bounds the rate"
 
 Progress = Callable[[int, int, str], None]
 
@@ -65,7 +66,8 @@ def run_audit(
         candidate: the path that would replace it.
         rows: widths, rows per launch, each in 1..20.
         ranks: tensor-parallel ranks; must divide hidden, latent and experts.
-        device: ``cpu``; another one is recorded as not run.
+        device: ``cpu``, or ``cuda``: ``general`` and ``route`` run on the GPU here, every rank in
+            turn, and no gate is started. Without one, every width is recorded as not run.
         engine: ``local``.
         policy: limits to judge by; None takes the defaults.
         gate: start the near-tie gate where the banks are too few rows to bound a set rate and
@@ -89,20 +91,16 @@ def run_audit(
         raise InputError("device", device, "cpu or cuda", "run_audit")
     opened = _open(DEFAULT_BANKS if banks is None else banks, ranks)
     pairing = Pairing(
-        check_path(baseline, "baseline") if not isinstance(baseline, str) else make_path(baseline),
-        check_path(candidate, "candidate")
-        if not isinstance(candidate, str)
-        else make_path(candidate),
+        _path(baseline, "baseline", device),
+        _path(candidate, "candidate", device),
         _checked_widths(rows),
         ranks,
         effective_policy(policy or Policy(), opened),
+        device,
     )
-    if device == "cpu" or launch is not None:
-        outcomes = _run_banks(opened, pairing, progress)
-    else:
-        outcomes = [_not_run(bank, pairing, device) for bank in opened]
-    more = AutoGate(reason=TURNED_OFF)
-    if gate:
+    outcomes = _run_banks(opened, pairing, progress)
+    more = AutoGate(reason=TURNED_OFF if not gate else NO_DEVICE_GATE)
+    if gate and device == "cpu":
         more = auto_gate(opened, outcomes, pairing, workers=workers, progress=progress)
     everything = [*outcomes, *more.outcomes]
     facts = facts_of(
@@ -125,13 +123,17 @@ def run_audit(
             for bank, outcome in zip(opened, outcomes, strict=True)
         ],
         "no_gate": more.reason,
-        "environment": environment(),
+        "environment": environment(device),
     }
     if claims is not None:
         tables = {"swaps": swaps, "values": values, "histograms": counts}
         mine = Evidence(Path("this audit"), "audit", record, tables, {})
         record["claims"] = check_claims(claims, [mine]).as_dict()
     return AuditResult(record, swaps, values, counts, verdict)
+
+
+def _path(given: str | FrontPath, role: str, device: str) -> FrontPath:
+    return make_path(given, device) if isinstance(given, str) else check_path(given, role)
 
 
 def _open(banks: str | Bank | Sequence[str | Bank], ranks: int) -> list[Bank]:
@@ -185,12 +187,6 @@ def _run_banks(
     return outcomes
 
 
-def _not_run(bank: Bank, pairing: Pairing, device: str) -> BankOutcome:
-    reason = f"this version has no paths for device {device}"
-    coverage = [Coverage(bank.name, width, False, reason) for width in pairing.widths]
-    return BankOutcome(bank.name, coverage=coverage)
-
-
 def _limitations(banks: Sequence[Bank], pairing: Pairing) -> list[str]:
     """What a signature must disclose whatever the figures are."""
     texts = []
@@ -206,6 +202,11 @@ def _limitations(banks: Sequence[Bank], pairing: Pairing) -> list[str]:
             texts.append(f"{role} {path.name} declares machine-dependent bits")
         if path.declared.device == "cpu" and "latent" in path.outputs:
             texts.append(f"{role} {path.name} is CPU arithmetic, not the kernel on its device")
+        if path.declared.virtual_ranks:
+            texts.append(
+                f"{role} {path.name} has virtual ranks: one GPU computes all {pairing.ranks} ranks "
+                "in turn, no collective runs, and its kernels are not the serving kernels"
+            )
     return texts
 
 
@@ -236,4 +237,6 @@ def _bank_record(bank: Bank, outcome: BankOutcome) -> dict[str, Any]:
         "tightest_boundary": outcome.tightest,
         "fp32_reference_control": outcome.control,
         "replayed_rows": outcome.replayed_rows,
+        "graph_replays": outcome.graph_replays,
+        "width_dependence": outcome.width_dependence,
     }

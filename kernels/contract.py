@@ -122,6 +122,7 @@ class Declared:
     ``ranks_agree``: every rank ends with the same bits.
     ``latent_schedule``: the name in ``reduce.SCHEDULES`` of what brings the latent together (with
     islands: ``two_level:4``), ``gather`` for a copy of full sums, None where nothing is declared.
+    ``virtual_ranks``: one device computes all ranks in turn, and no collective runs.
     """
 
     project: str
@@ -137,6 +138,7 @@ class Declared:
     machine_dependent: bool = False
     latent_schedule: str | None = None
     device: str = "cpu"
+    virtual_ranks: bool = False
     notes: str = ""
 
 
@@ -182,6 +184,29 @@ class Path(Protocol):
 
     def run(self, launch: Launch, out: Routed) -> None:
         """Write every element of ``out``."""
+        ...
+
+
+class Captured(Protocol):
+    """Work of a path that was recorded once, such as a CUDA graph, and runs on other inputs."""
+
+    def replay(self, launch: Launch, out: Routed) -> None:
+        """Run on the launch's inputs.
+
+        ``out`` holds what the outputs hold before, poison or an older result, and gets the new.
+        """
+        ...
+
+
+@runtime_checkable
+class CapturingPath(Path, Protocol):
+    """A path that is served by replays of a captured launch; the audit checks those too."""
+
+    def capture(self, launch: Launch) -> Captured | None:
+        """Record one launch's work; the result runs any launch of the same shape and weights.
+
+        None where what the path runs on can record nothing, such as Triton's interpreter.
+        """
         ...
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from ..banks.errors import EnvelopeError, InputError
 from ..banks.geometry import Geometry, ScoringRule
@@ -22,9 +22,18 @@ _FUNCTION: Final = "sigmoid"
 """What every device form computes."""
 
 
-def parse_device_select(
-    name: str, options: Mapping[str, str], where: str
-) -> tuple[SelectArithmetic, str]:
+class DeviceRule(NamedTuple):
+    """A named select with the device form that it scores with."""
+
+    rule: SelectArithmetic
+    form: str
+
+    def score_words(self) -> str:
+        """The score as it is declared."""
+        return DEVICE_FORMS[self.form].steps
+
+
+def parse_device_select(name: str, options: Mapping[str, str], where: str) -> DeviceRule:
     """Return the named select with its options, and the device form that it scores with.
 
     Raises:
@@ -46,7 +55,7 @@ def parse_device_select(
     if form is None:
         expected = f"named, one of {', '.join(DEVICE_FORMS)}"
         raise InputError("score", rule.score, expected, f"{where} on the device")
-    return rule, form
+    return DeviceRule(rule, form)
 
 
 def runs_on_device() -> dict[str, str | None]:

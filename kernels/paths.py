@@ -10,10 +10,12 @@ import numpy.typing as npt
 
 from ..banks.errors import EnvelopeError, InputError
 from . import project
-from .contract import F32, OUTPUTS, Bf16, Declared, Launch, Routed, check_width
+from .by_width import ByWidth
+from .contract import F32, OUTPUTS, Bf16, Declared, Launch, Routed
+from .front_checks import check_inputs, check_rows, latent_schedule, refuse_idle, router_weight
 from .gather import gather
 from .options import Option, canonical, resolve
-from .reduce import SCHEDULES, check_islands, reduce_partials
+from .reduce import SCHEDULES, reduce_partials
 from .select import (
     NONFINITE,
     OPTIONS,
@@ -60,29 +62,18 @@ class FrontPath:
         self._kind = kind
         self._options = resolve(kind, options, table)
         self.name = canonical(kind, self._options, table)
-        self._refuse_idle("islands", "reduce", "two_level", options)
-        self._refuse_idle("fused_rows", "select", "auto", options)
+        for key, needs in (
+            ("islands", ("reduce", "two_level")),
+            ("fused_rows", ("select", "auto")),
+        ):
+            refuse_idle(options, self._options, key, needs, self.name)
         changes = {key: self._options[key] for key in OPTIONS if self._options[key]}
         name = self._options["select"]
         names = ("fused", "standalone") if name == "auto" else (name, name)
-        self._narrow = make_select(names[0], changes, self.name)
-        self._wide = make_select(names[1], changes, self.name)
+        most = int(self._options.get("fused_rows", 0))
+        narrow, wide = (make_select(each, changes, self.name) for each in names)
+        self._rules = ByWidth(narrow, wide, most)
         self.declared = self._declare()
-
-    def _refuse_idle(self, key: str, needs: str, value: str, given: Mapping[str, str]) -> None:
-        if key in given and self._options[needs] != value:
-            raise InputError(key, given[key], f"left out unless {needs}={value}", self.name)
-
-    def _rule(self, width: int) -> SelectArithmetic:
-        if self._narrow is self._wide or width > int(self._options.get("fused_rows", 0)):
-            return self._wide
-        return self._narrow
-
-    def _words(self, part: Callable[[SelectArithmetic], str]) -> str:
-        narrow, wide = part(self._narrow), part(self._wide)
-        if narrow == wide:
-            return narrow
-        return f"up to {self._options['fused_rows']} rows: {narrow}; above: {wide}"
 
     def _declare(self) -> Declared:
         exact = self._options["accumulate"] == "fp64"
@@ -91,30 +82,30 @@ class FrontPath:
             schedule = SCHEDULES[self._options["reduce"]]
             split = "latent K-split, BF16 partials"
             exchange = f"all-reduce of latent ({schedule.words}), all-gather of logits"
-            latent_schedule = self._options["reduce"]
-            if latent_schedule == "two_level":
+            latent = latent_schedule(self._options)
+            if self._options["reduce"] == "two_level":
                 exchange += f"; {self._options['islands']} islands"
-                latent_schedule += f":{self._options['islands']}"
             independent, agree = schedule.row_independent, schedule.ranks_agree
         else:
-            latent_schedule = "gather"
+            latent = "gather"
             split = "latent N-split, one rounding to BF16"
             exchange = f"paired gather, a copy; row_blocks={self._options['row_blocks']}"
             independent, agree = True, True
+        words = self._rules.words
         return Declared(
             project=f"{split}; logits N-split, FP32; {product}; {self._options['router_weight']}",
             exchange=exchange,
-            score=self._words(SelectArithmetic.score_words),
-            nonfinite=self._words(lambda rule: NONFINITE[rule.nonfinite].words),
-            weight_sum=self._words(lambda rule: rule.weight_sum),
-            normalise=self._words(SelectArithmetic.normalise_words),
-            slot_order=self._words(lambda rule: rule.slot_order),
+            score=words(SelectArithmetic.score_words),
+            nonfinite=words(lambda rule: NONFINITE[rule.nonfinite].words),
+            weight_sum=words(lambda rule: rule.weight_sum),
+            normalise=words(SelectArithmetic.normalise_words),
+            slot_order=words(lambda rule: rule.slot_order),
             row_independent=independent and exact,
             select_row_independent=self._options["select"] != "auto",
             ranks_agree=agree,
             machine_dependent=not exact,
-            latent_schedule=latent_schedule,
-            notes=self._words(lambda rule: f"{rule.name}: {rule.source}"),
+            latent_schedule=latent,
+            notes=words(lambda rule: f"{rule.name}: {rule.source}"),
         )
 
     def unavailable(self) -> str | None:
@@ -128,44 +119,12 @@ class FrontPath:
             EnvelopeError: width, ranks, geometry, scoring rule or stage outside the envelope.
             InputError: a weight that the bank does not have.
         """
-        check_width(launch.width, self.name)
-        if launch.rows % launch.width:
-            raise EnvelopeError("rows", launch.rows, f"a multiple of {launch.width}", self.name)
-        check_select(self._rule(launch.width), launch.geometry, launch.scoring)
+        check_rows(launch, self.name)
+        check_select(self._rules.at(launch.width), launch.geometry, launch.scoring)
         reason = self.unavailable()
         if reason is not None:
             raise EnvelopeError("path", self.name, "one that runs here", reason)
-        if launch.hidden is None and launch.logits_shards is None and launch.logits is None:
-            raise EnvelopeError("logits input", "nothing", "hidden, shards or logits", self.name)
-        if launch.hidden is not None:
-            self._router(launch)
-        pieces = (launch.latent_partials, launch.latent_shards, launch.logits_shards)
-        if launch.hidden is not None or any(piece is not None for piece in pieces):
-            self._check_exchange(launch)
-
-    def _check_exchange(self, launch: Launch) -> None:
-        try:
-            launch.geometry.check_ranks(launch.ranks)
-        except InputError as error:
-            raise EnvelopeError(error.what, error.got, error.expected, error.where) from error
-        if self._options.get("reduce") == "two_level":
-            check_islands(launch.ranks, int(self._options["islands"]))
-        mine, other = launch.latent_partials, launch.latent_shards
-        names = ("latent_partials", "latent_shards")
-        if self._kind == "route":
-            mine, other, names = other, mine, names[::-1]
-        if launch.hidden is None and mine is None and other is not None:
-            raise EnvelopeError("latent input", names[1], f"{names[0]} or hidden", self.name)
-
-    def _router(self, launch: Launch) -> npt.NDArray[Any]:
-        name, weights = self._options["router_weight"], launch.weights
-        known = dict(weights.extra)
-        if weights.router is not None:
-            known["router_weight"] = weights.router
-        if name not in known:
-            have = ", ".join(sorted(known)) or "a bank with router weights"
-            raise InputError("router_weight", name, f"one of {have}", self.name)
-        return known[name]
+        check_inputs(launch, self._kind, self._options, self.name)
 
     def run(self, launch: Launch, out: Routed) -> None:
         """Write every element of ``out``.
@@ -177,7 +136,7 @@ class FrontPath:
         if out.latent is not None:
             self._latent(launch, out.latent)
         logits = self._logits(launch, out.logits)
-        rule = self._rule(launch.width)
+        rule = self._rules.at(launch.width)
         ids, weights = select(rule, logits, launch.weights.bias, launch.geometry, launch.scoring)
         out.ids[:] = ids
         out.weights[:] = weights
@@ -215,7 +174,11 @@ class FrontPath:
         """The logits [row, expert] that every rank holds after the exchange; also into ``out``."""
         shards = launch.logits_shards
         if launch.hidden is not None:
-            shards = self._project(project.logits_shards, launch, self._router(launch))
+            shards = self._project(
+                project.logits_shards,
+                launch,
+                router_weight(launch, self._options["router_weight"], self.name),
+            )
         if shards is None:
             assert launch.logits is not None
             whole = launch.logits

@@ -9,6 +9,12 @@ from typing import Any, Final, NamedTuple
 
 from ..banks.errors import InputError, printable
 from .contract import OUTPUTS, Declared, Path
+from .device_front import (
+    DEVICE_GENERAL_OPTIONS,
+    DEVICE_ROUTE_OPTIONS,
+    device_general,
+    device_route,
+)
 from .options import Option, parse_spec
 from .paths import GENERAL_OPTIONS, ROUTE_OPTIONS, general, route
 from .recorded import RECORDED_OPTIONS, recorded
@@ -39,6 +45,7 @@ class PathInfo(NamedTuple):
         options: the path's options, as far as its factory tells them (attribute ``options``).
         unavailable: why it cannot run here with default options, or None.
         declared: the arithmetic it declares with default options; None where it did not load.
+        device: ``cuda`` where this is what ``make_path(name, "cuda")`` makes.
     """
 
     name: str
@@ -47,6 +54,7 @@ class PathInfo(NamedTuple):
     options: Mapping[str, Option]
     unavailable: str | None
     declared: Declared | None
+    device: str = "cpu"
 
 
 _entries: dict[str, _Entry] = {
@@ -54,6 +62,13 @@ _entries: dict[str, _Entry] = {
     "route": _Entry(route, "built in", ROUTE_OPTIONS),
     "recorded": _Entry(recorded, "built in", RECORDED_OPTIONS),
 }
+
+
+_on_cuda: Final[dict[str, _Entry]] = {
+    "general": _Entry(device_general, "built in", DEVICE_GENERAL_OPTIONS),
+    "route": _Entry(device_route, "built in", DEVICE_ROUTE_OPTIONS),
+}
+"""What ``make_path`` takes for a name on device cuda, where that is another path."""
 
 
 def register(name: str, factory: Factory) -> None:
@@ -179,8 +194,13 @@ def _check_attributes(found: Mapping[str, Any], where: str) -> None:
         raise InputError("declared.latent_schedule", repr(schedule), expected, f"path {name}")
 
 
-def make_path(spec: str) -> Path:
+def make_path(spec: str, device: str = "cpu") -> Path:
     """The path of a spec such as ``general:reduce=ring_bf16,select=hf``.
+
+    Args:
+        spec: name and options.
+        device: ``cpu``, or ``cuda``: ``general`` and ``route`` then run on the GPU, with options of
+            their own. Every other path declares where it runs, and is the same for both.
 
     Raises:
         InputError: an unknown path, option or value (the message lists what exists), an entry
@@ -192,7 +212,9 @@ def make_path(spec: str) -> Path:
     """
     name, options = parse_spec(spec)
     points = _points()
-    if name in _entries:
+    if device == "cuda" and name in _on_cuda:
+        entry = _on_cuda[name]
+    elif name in _entries:
         entry = _entries[name]
     elif name in points:
         entry = _load(name, points[name])
@@ -226,6 +248,7 @@ def _info(name: str, entry: _Entry) -> PathInfo:
 def list_paths() -> list[PathInfo]:
     """Every known path with what it declares, and why it cannot run here where it cannot."""
     found = [_info(name, entry) for name, entry in _entries.items()]
+    found += [_info(name, entry)._replace(device="cuda") for name, entry in _on_cuda.items()]
     for name, point in _points().items():
         if name in _entries:
             reason: str = f"the name is taken by a path that is {_entries[name].origin}"

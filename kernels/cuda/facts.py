@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import subprocess
 from pathlib import Path
@@ -23,10 +24,10 @@ def why_not_real() -> str | None:
 
 
 def device_facts() -> dict[str, str]:
-    """Return device, compute capability, driver, CUDA, libdevice, torch and Triton as text.
+    """Return device, compute capability, driver, CUDA, cuBLAS, libdevice, torch, Triton as text.
 
-    Under the interpreter the device is named so and has no capability, driver or libdevice. The
-    kernels must be available.
+    Under the interpreter the device is named so and has none of what a GPU has. The kernels must
+    be available.
     """
     import torch
 
@@ -35,6 +36,7 @@ def device_facts() -> dict[str, str]:
         "compute_capability": "none",
         "driver": "none",
         "cuda": "none",
+        "cublas": "none",
         "libdevice": "none",
         "torch": str(torch.__version__),
         "triton": str(triton.__version__),
@@ -47,8 +49,25 @@ def device_facts() -> dict[str, str]:
         "compute_capability": f"{major}.{minor}",
         "driver": _driver(),
         "cuda": str(torch.version.cuda),
+        "cublas": _cublas(str(torch.version.cuda)),
         "libdevice": _libdevice(),
     }
+
+
+def _cublas(cuda: str) -> str:
+    """The version of the cuBLAS that torch has loaded; ``unknown`` where it does not tell."""
+    try:
+        library = ctypes.CDLL(f"libcublas.so.{cuda.partition('.')[0]}")
+    except OSError:
+        return "unknown"
+    parts = []
+    # libraryPropertyType of library_types.h: major, minor, patch.
+    for part in range(3):
+        value = ctypes.c_int()
+        if library.cublasGetProperty(part, ctypes.byref(value)):
+            return "unknown"
+        parts.append(str(value.value))
+    return ".".join(parts)
 
 
 def _driver() -> str:

@@ -110,7 +110,8 @@ def test_a_path_that_refuses_the_geometry_is_not_run() -> None:
 def test_cuda_is_not_run_with_a_reason() -> None:
     result = neartie.run_audit("k3-mini/layer0", device="cuda", rows=[9])
     assert (result.exit_status, result.record["verdict"]["state"]) == (3, "NOT_RUN")
-    assert "device cuda" in result.record["verdict"]["reasons"][0]["text"]
+    text = result.record["verdict"]["reasons"][0]["text"]
+    assert "at width 9 was not run: general: device cuda: no CUDA device" in text
 
 
 def test_rows_with_nan_show_the_two_non_finite_rules() -> None:

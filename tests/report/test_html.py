@@ -148,7 +148,7 @@ def test_an_audit_that_was_not_run_says_so() -> None:
     result = run_audit("k3-mini/layer0", rows=[9], ranks=2, device="cuda")
     text = render_html(result)
     assert '<p class="state NOT_RUN">NOT RUN</p>' in text
-    assert "k3-mini/layer0 at width 9 (this version has no paths for device cuda)" in text
+    assert "k3-mini/layer0 at width 9 (general: device cuda: no CUDA device" in text
     assert "<svg" not in text
 
 

@@ -104,7 +104,7 @@ def test_what_was_not_run_is_skipped_with_its_reason_and_the_verdict_is_an_error
     for metric in BANK_METRICS:
         skipped = found["neartie.width 9.k3-mini/layer0", metric].find("skipped")
         assert skipped is not None
-        assert "no paths for device cuda" in skipped.get("message", "")
+        assert "general: device cuda: no CUDA device" in skipped.get("message", "")
     assert outcome(found["neartie.width 9.all banks", "set_rate"]) == "skipped"
     assert outcome(found["neartie.all widths.all banks", "schedule"]) == "skipped"
     assert outcome(found["neartie.all widths.all banks", "verdict"]) == "error"
