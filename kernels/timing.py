@@ -83,29 +83,29 @@ class GraphReplay:
     def __init__(self, work: Callable[[], None]) -> None:
         import torch
 
-        self._torch: Any = torch
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
+        self._cuda: Any = torch.cuda
+        stream = self._cuda.Stream()
+        stream.wait_stream(self._cuda.current_stream())
+        with self._cuda.stream(stream):
             for _ in range(_WARM):
                 work()
-        torch.cuda.current_stream().wait_stream(stream)
-        torch.cuda.synchronize()
-        self._graph = torch.cuda.CUDAGraph()
+        self._cuda.current_stream().wait_stream(stream)
+        self._cuda.synchronize()
+        self._graph = self._cuda.CUDAGraph()
         # Another thread of NCCL asks for its events meanwhile, which only a capture of all threads
         # forbids.
-        with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
+        with self._cuda.graph(self._graph, capture_error_mode="thread_local"):
             work()
-        torch.cuda.synchronize()
+        self._cuda.synchronize()
 
     def once(self) -> None:
         """Run it and wait until its results are there."""
         self._graph.replay()
-        self._torch.cuda.synchronize()
+        self._cuda.synchronize()
 
     def sample(self, count: int) -> F64:
         """Run it ``count`` times; return the time [sample] of each run, in microseconds."""
-        cuda = self._torch.cuda
+        cuda = self._cuda
         marks = [[cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(count)]
         for _ in range(_WARM):
             self._graph.replay()

@@ -6,7 +6,7 @@ import logging
 import sys
 import tempfile
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -57,7 +57,7 @@ def run_ranks(size: int, job: Sequence[str], entry: Sequence[str] = WORKER) -> i
             launch(*entry, str(status), *job)
         except ChildFailedError as error:
             rank, failure = error.get_first_failure()
-            raise _failed(rank, size, str(failure.message)) from None
+            raise _failed(rank, size, failure.message) from None
         except tools.SignalException:
             raise KeyboardInterrupt from None
         if not status.is_file():
@@ -65,6 +65,8 @@ def run_ranks(size: int, job: Sequence[str], entry: Sequence[str] = WORKER) -> i
         return int(status.read_text(encoding="utf-8"))
 
 
-def _failed(rank: int, size: int, told: str) -> InputError:
-    line = " ".join(told.split())
+def _failed(rank: int, size: int, told: Any) -> InputError:
+    """One line of what the first rank to fail told: its exception, or the signal that ended it."""
+    text = told.get("message", told) if isinstance(told, Mapping) else told
+    line = " ".join(str(text).split())
     return InputError(f"rank {rank} of {size}", line, "a rank that answers", "--launch")

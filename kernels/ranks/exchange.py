@@ -237,7 +237,8 @@ def _symmetric(group: RankGroup, words: int) -> tuple[torch.Tensor, Any]:
 
     memory: Any = symmetric
     buffer = memory.empty(words, dtype=torch.int32, device=group.device)
-    handle = memory.rendezvous(buffer, dist.group.WORLD.group_name)
+    world: Any = dist.group.WORLD
+    handle = memory.rendezvous(buffer, world.group_name)
     buffer.zero_()
     torch.cuda.synchronize()
     group.meet()

@@ -54,10 +54,15 @@ class Shards:
             rows = to_tensor(hidden[:, self._columns] if split else hidden, self._device)
             return torch.mm(rows, self._latent.T)
         assert self._weights.latent is not None
-        part = {"columns": self._columns} if split else {"outputs": self._columns}
-        return to_tensor(
-            narrow(multiply(hidden, self._weights.latent, "latent", **part)), self._device
+        everything = slice(None)
+        product = multiply(
+            hidden,
+            self._weights.latent,
+            "latent",
+            columns=self._columns if split else everything,
+            outputs=everything if split else self._columns,
         )
+        return to_tensor(narrow(product), self._device)
 
     def logits(self, hidden: Bf16) -> torch.Tensor:
         """N-split shard [row, expert / ranks] float32."""

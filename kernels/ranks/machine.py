@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import platform
+from typing import Any
 
 import torch
+from torch.cuda import nccl
 
 
 def library_version(backend: str) -> str:
     """Return NCCL's version; gloo comes with torch and has torch's."""
     if backend != "nccl":
         return f"torch {torch.__version__}"
-    return ".".join(str(part) for part in torch.cuda.nccl.version())
+    version: Any = nccl.version
+    return ".".join(str(part) for part in version())
 
 
 def rank_devices(size: int, device: str) -> list[str]:

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from ...banks.errors import InputError
+from ...banks.geometry import MAX_WIDTH
 from ..contract import Declared
-from ..device_select import runs_on_device
+from ..device_select import parse_device_select, runs_on_device
 from ..options import Option, parse_spec, resolve
 from ..reduce import SCHEDULES
 from ..select import NONFINITE, SelectArithmetic, make_select
 from .exchange import SYMMETRIC_TRANSPORTS
 
-_SELECTS: Final = tuple(runs_on_device())
-"""Selects that both a CPU and a CUDA rank computes."""
+_SELECTS: Final = tuple(name for name, form in runs_on_device().items() if form is not None)
+"""Selects that a CUDA rank computes with a form of its own, and a CPU rank too."""
 
 BACKENDS: Final[Mapping[str, str]] = {"cpu": "gloo", "cuda": "nccl"}
 """The library of the exchanges, by device."""
@@ -66,39 +67,45 @@ class RankSpec:
     def declared(self) -> Declared:
         """The arithmetic that the path says it does."""
         general, cuda = self.kind == "general", self.device == "cuda"
-        narrow, wide = self.rule(1), self.rule(20)
         product = "cuBLAS, FP32 accumulation" if cuda else "exact sum, rounded to FP64, to FP32"
         split = "K-split, BF16 partials" if general else "N-split, one rounding to BF16"
         schedule = BACKENDS[self.device] if general else "gather"
-        exchange = f"all-reduce of latent ({SCHEDULES[schedule].words})" if general else (
-            f"paired gather, a copy; transport={self.options['transport']}, "
-            f"row_blocks={self.options['row_blocks']}"
-        )  # fmt: skip
-        words = [self._words(rule) for rule in (narrow, wide)]
-        both = words[0] if words[0] == words[1] else {
-            key: f"up to {self.options['fused_rows']} rows: {words[0][key]}; above: {words[1][key]}"
-            for key in words[0]
-        }  # fmt: skip
         return Declared(
             project=f"latent {split}; logits N-split, FP32; {product}",
-            exchange=exchange,
+            exchange=self._exchange(),
+            score=self._words(self._score),
+            nonfinite=self._words(lambda rule: NONFINITE[rule.nonfinite].words),
+            weight_sum=self._words(lambda rule: rule.weight_sum),
+            normalise=self._words(SelectArithmetic.normalise_words),
+            slot_order=self._words(lambda rule: rule.slot_order),
             row_independent=not cuda and not general,
-            select_row_independent=narrow == wide,
+            select_row_independent=self.rule(1) == self.rule(MAX_WIDTH),
             machine_dependent=cuda or general,
             latent_schedule=schedule,
             device=self.device,
-            **both,
+            notes=self._words(lambda rule: f"{rule.name}: {rule.source}"),
         )
 
-    def _words(self, rule: SelectArithmetic) -> dict[str, str]:
-        return {
-            "score": f"{rule.score}.cuda" if self.device == "cuda" else rule.score_words(),
-            "nonfinite": NONFINITE[rule.nonfinite].words,
-            "weight_sum": rule.weight_sum,
-            "normalise": rule.normalise_words(),
-            "slot_order": rule.slot_order,
-            "notes": f"{rule.name}: {rule.source}",
-        }
+    def _exchange(self) -> str:
+        if self.kind == "general":
+            words = SCHEDULES[BACKENDS[self.device]].words
+            return f"all-reduce of latent ({words}), all-gather of logits"
+        options = self.options
+        return (
+            f"paired gather, a copy; transport={options['transport']}, "
+            f"row_blocks={options['row_blocks']}"
+        )
+
+    def _score(self, rule: SelectArithmetic) -> str:
+        if self.device == "cuda":
+            return parse_device_select(rule.name, {}, self.name)[1]
+        return rule.score_words()
+
+    def _words(self, part: Callable[[SelectArithmetic], str]) -> str:
+        narrow, wide = part(self.rule(1)), part(self.rule(MAX_WIDTH))
+        if narrow == wide:
+            return narrow
+        return f"up to {self.options['fused_rows']} rows: {narrow}; above: {wide}"
 
 
 def parse_rank_spec(spec: str, device: str) -> RankSpec:
