@@ -123,8 +123,7 @@ class _Bench:
         for arm, replay, spec in zip(arms, replays, ("baseline", "candidate"), strict=True):
             for seed in _SEEDS:
                 found += [f"{spec}, {text}" for text in self._checked(arm, replay, seed)]
-        told = together(self.group, lambda: found)
-        answers = self.group.answers(told)
+        answers = self.group.answers(found)
         every = None
         if answers is not None:
             every = [f"rank {r}: {one[0]}" for r, one in enumerate(answers) if one]

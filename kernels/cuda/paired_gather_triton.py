@@ -117,10 +117,17 @@ def _paired_gather(
             latent_tiles,
         )
         _copy(
-            far + far_logits, logits, near + near_logits + peer * logits, logits * ranks,
-            first, last, logits, logits_block, logits_tile,
+            far + far_logits,
+            logits,
+            near + near_logits + peer * logits,
+            logits * ranks,
+            first,
+            last,
+            logits,
+            logits_block,
+            logits_tile,
             logits_tiles,
-        )  # fmt: skip
+        )
 
 
 def paired_gather(

@@ -37,7 +37,7 @@ def test_every_case_is_checked_and_timed(tmp_path: Path) -> None:
             assert 0 < row[side]["low_us"] <= row[side]["median_us"] <= row[side]["high_us"]
         saved = row["baseline_us"]["median_us"] - row["candidate_us"]["median_us"]
         assert row["saved_us"] == pytest.approx(saved)
-    assert record["machine"]["devices"] == ["x86_64"] * 2 or len(record["machine"]["devices"]) == 2
+    assert len(record["machine"]["devices"]) == 2
 
 
 @pytest.mark.parametrize(
