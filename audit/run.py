@@ -12,6 +12,7 @@ from ..banks.errors import InputError
 from ..banks.open import expand_banks
 from ..kernels.contract import Path as FrontPath
 from ..kernels.contract import check_width
+from ..kernels.cuda.lang import INTERPRETED
 from ..kernels.registry import check_path, make_path
 from .bank_run import BankOutcome, BankRun, Pairing
 from .certificates import swaps_table
@@ -36,6 +37,7 @@ DEFAULT_WIDTHS = (9, 10, 12, 16, 20)
 DEFAULT_BANKS = ("k3-mini",)
 DEFAULT_RANKS = 8
 NO_DEVICE_GATE = "an audit on a device starts none; neartie gate --device cuda bounds the rate"
+_ONE_DEVICE = "Triton's interpreter on the CPU" if INTERPRETED else "one GPU"
 
 Progress = Callable[[int, int, str], None]
 
@@ -204,8 +206,8 @@ def _limitations(banks: Sequence[Bank], pairing: Pairing) -> list[str]:
             texts.append(f"{role} {path.name} is CPU arithmetic, not the kernel on its device")
         if path.declared.virtual_ranks:
             texts.append(
-                f"{role} {path.name} has virtual ranks: one GPU computes all {pairing.ranks} ranks "
-                "in turn, no collective runs, and its kernels are not the serving kernels"
+                f"{role} {path.name} has virtual ranks: {_ONE_DEVICE} computes all {pairing.ranks} "
+                "ranks in turn, no collective runs, and its kernels are not the serving kernels"
             )
     return texts
 

@@ -29,7 +29,8 @@ class ValueJudge:
     ) -> None:
         self.paths, self.log = paths, log
         declared = {role: path.declared.latent_schedule for role, path in paths.items()}
-        self.schedules = ScheduleJudge(declared, weights, ranks)
+        machine = any(path.declared.machine_dependent for path in paths.values())
+        self.schedules = ScheduleJudge(declared, weights, ranks, machine_dependent=machine)
         self.not_compared: set[NotCompared] = set()
         self._undeclared = False
 

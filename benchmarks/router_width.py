@@ -4,7 +4,9 @@ Each row is multiplied at several widths with the same weights, shard by shard a
 selected by the route path's standalone top-k; logits and sets are held against those at width 20.
 The rows are Gaussian, hidden BF16 of unit variance, router weights BF16 of variance 1 / hidden.
 
-    python -m benchmarks.router_width --rows 200000 --out benchmarks/results/router_width_h200.json
+    PYTHONPATH=src python benchmarks/router_width.py --rows 72000 --out router_width.json
+
+Needs torch with CUDA and Triton.
 """
 
 from __future__ import annotations
