@@ -2,7 +2,8 @@
 
 A declared schedule is run on the bank's own partials, so no law of their distribution is assumed.
 For an emulated path the two agree bit for bit; a real kernel sums in FP32 in another order, which
-moves a few roundings, so agreement is judged on norms.
+moves a few roundings, so agreement is judged on norms. A communication library promises no order:
+the schedule that its result shows is named first, and then all rows are judged by that.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import numpy.typing as npt
 from ..banks.bank import RowBlock
 from ..kernels.contract import BFLOAT16, Bf16, FrontWeights
 from ..kernels.project import latent_partials, latent_shards
-from ..kernels.reduce import SCHEDULES, reduce_partials
+from ..kernels.reduce import LIBRARY_ORDERS, SCHEDULES, reduce_partials
 from .compare import BASELINE, CANDIDATE
 from .observed import ScheduleFit
 from .rank_parts import same_as_first
@@ -61,11 +62,13 @@ class ScheduleJudge:
     ) -> None:
         self.declared, self.weights, self.ranks = declared, weights, ranks
         self._machine_dependent = machine_dependent
-        simulated = {name for name in (GATHER, *SCHEDULES) if _available(name, ranks)}
+        simulated = [name for name in (*SCHEDULES, GATHER) if _available(name, ranks)]
         self.known = all(
-            name is not None and name.partition(":")[0] in simulated for name in declared.values()
+            name is not None and name.partition(":")[0] in {*simulated, *LIBRARY_ORDERS}
+            for name in declared.values()
         )
         self._simulated = simulated
+        self._stands_for: dict[str, str] = {}
         self._sides = {side: _Side() for side in (BASELINE, CANDIDATE, "apart")}
         self._elements = 0
         self._sample: tuple[Bf16, Bf16, Latent, Bf16, int] | None = None
@@ -91,6 +94,9 @@ class ScheduleJudge:
         """
         beyond = {role: np.zeros(block.rows, np.bool_) for role in latents}
         limit = 1 + 8 / math.sqrt(2 * exact.shape[1])
+        if self._sample is None:
+            self._keep_sample(block, exact, width, latents)
+            self._name_library_orders()
         for rank in self._distinct(latents):
             wide = {role: latent[rank].astype(np.float64) for role, latent in latents.items()}
             rule = {role: _of_rank(self._expect(block, role, width), rank) for role in latents}
@@ -102,8 +108,6 @@ class ScheduleJudge:
                 wide[BASELINE] - wide[CANDIDATE], rule[BASELINE] - rule[CANDIDATE]
             )
         self._elements = max(self._elements, exact.size)
-        if self._sample is None:
-            self._keep_sample(block, exact, width, latents)
         return beyond
 
     def result(self) -> ScheduleFit | None:
@@ -124,12 +128,46 @@ class ScheduleJudge:
         fits = off <= tolerance
         names = self.names()
         distance = off if math.isfinite(off) else None
-        return ScheduleFit(names, names if fits else self._nearest(), distance, tolerance, fits)
+        nearest = self._fitted() if fits else self._nearest()
+        return ScheduleFit(names, nearest, distance, tolerance, fits)
 
     def names(self) -> str:
         """Return what the two paths declare, in words."""
         a, b = self.declared[BASELINE], self.declared[CANDIDATE]
         return f"{a or 'nothing'} against {b or 'nothing'}"
+
+    def _fitted(self) -> str:
+        """Name what fits: the declared pair, a library's order by the schedule that it shows."""
+        first, second = self._schedule(BASELINE), self._schedule(CANDIDATE)
+        return f"{first} against {second}"
+
+    def _schedule(self, role: str) -> str:
+        """The schedule that a path is held against: the declared one, or what stands for it."""
+        return self._stands_for.get(role, str(self.declared[role]))
+
+    def _name_library_orders(self) -> None:
+        """Find which schedule a library's own order shows, by its error and its distance.
+
+        The first rows decide; all of them, and the rest, are then judged as if it were declared.
+        """
+        for role in (BASELINE, CANDIDATE):
+            if self.declared[role] in LIBRARY_ORDERS:
+                self._stands_for[role] = self._nearest_to(role)
+
+    def _nearest_to(self, role: str) -> str:
+        assert self._sample is not None
+        a, b, exact, hidden, width = self._sample
+        mine, other = (a, b) if role == BASELINE else (b, a)
+        weight = self.weights.latent
+        assert weight is not None
+        partials = latent_partials(hidden, weight, self.ranks)
+        target = _triangle(mine, other, exact)
+        distances = {
+            name: _distance(target, _triangle(_reduced(name, partials, width)[0], other, exact))
+            for name in self._simulated
+            if name != GATHER
+        }
+        return min(distances, key=lambda name: distances[name])
 
     def _distinct(self, latents: dict[str, Bf16]) -> list[int]:
         """Ranks whose latent has other bits than rank 0's in some path, and rank 0."""
@@ -138,7 +176,7 @@ class ScheduleJudge:
 
     def _expect(self, block: RowBlock, role: str, width: int) -> Latent:
         """The declared result [rank, row, latent]; one rank where all agree."""
-        name = str(self.declared[role])
+        name = self._schedule(role)
         schedule = name.partition(":")[0]
         fixed = schedule == GATHER or SCHEDULES[schedule].row_independent
         key = (name, 0 if fixed else width)
@@ -184,10 +222,10 @@ class ScheduleJudge:
         whole = np.concatenate(list(latent_shards(hidden, weight, self.ranks)), axis=1)
         results = {
             name: whole if name == GATHER else _reduced(name, partials, width)[0]
-            for name in sorted(self._simulated | {str(name) for name in self.declared.values()})
+            for name in sorted({*self._simulated, *map(self._schedule, self.declared)})
         }
         target = _triangle(a, b, exact)
-        first, second = self.declared[BASELINE], self.declared[CANDIDATE]
+        first, second = self._schedule(BASELINE), self._schedule(CANDIDATE)
         distances = {
             (x, y): _distance(target, _triangle(results[x], results[y], exact))
             for x in results

@@ -14,6 +14,7 @@ from rich.console import Console
 
 from ..banks.errors import InputError
 from .cli_bank import bank_app
+from .cli_bench import bench
 from .cli_certify import certify
 from .cli_claims import claims_app
 from .cli_evidence import report, verify
@@ -34,6 +35,7 @@ app.add_typer(bank_app, name="bank")
 app.add_typer(claims_app, name="claims")
 app.add_typer(policy_app, name="policy")
 app.command("gate")(gate_command)
+app.command()(bench)
 app.command()(certify)
 app.command()(verify)
 app.command()(report)
@@ -55,10 +57,11 @@ _USAGE_ERROR: Final[type[Exception]] = next(
 
 def main() -> None:
     """Run the command line; bad input is one line on stderr and exit status 2."""
-    sys.exit(_status())
+    sys.exit(exit_status())
 
 
-def _status() -> int:
+def exit_status() -> int:
+    """Run the command line of ``sys.argv`` and return its exit status."""
     try:
         returned = app(standalone_mode=False)
     except InputError as error:
@@ -99,7 +102,16 @@ def audit(
     baseline: Annotated[str, typer.Option(help="The path that exists.")] = "general",
     candidate: Annotated[str, typer.Option(help="The path that would replace it.")] = "route",
     rows: Annotated[str, typer.Option(help="Rows per launch, comma-separated.")] = "9,10,12,16,20",
-    ranks: Annotated[int, typer.Option(help="Tensor-parallel ranks.")] = 8,
+    ranks: Annotated[
+        int | None, typer.Option(help="Tensor-parallel ranks; default: 8, or those launched.")
+    ] = None,
+    launch: Annotated[
+        int | None,
+        typer.Option(help="Run the paths on so many real ranks, one process (and GPU) each."),
+    ] = None,
+    rank_timeout: Annotated[
+        float, typer.Option(help="Seconds after which a silent rank ends the audit.")
+    ] = 60.0,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     engine: Annotated[str, typer.Option(help="local.")] = "local",
     policy: Annotated[Path | None, typer.Option(help="TOML file with limits.")] = None,
@@ -123,18 +135,22 @@ def audit(
     from .policy import load_policy
     from .progress import progress_bar
     from .report.terminal import print_report
-    from .run import run_audit
+    from .run import DEFAULT_RANKS, run_audit
 
     if out is not None:
         check_target(out)
     claimed = None if claims is None else load_claims(claims)
+    paths, facts = (baseline, candidate), None
+    if launch is not None:
+        paths, facts = _launched((baseline, candidate), launch, ranks, device, rank_timeout)
     with progress_bar("rows x widths") as advance:
         result = run_audit(
             banks or None,
-            baseline=baseline,
-            candidate=candidate,
+            baseline=paths[0],
+            candidate=paths[1],
             rows=_widths(rows),
-            ranks=ranks,
+            ranks=launch or ranks or DEFAULT_RANKS,
+            launch=facts,
             device=device,
             engine=engine,
             policy=load_policy(policy),
@@ -156,6 +172,20 @@ def audit(
             if out is not None:
                 print(f"evidence in {out}")
     raise typer.Exit(result.exit_status)
+
+
+def _launched(
+    specs: tuple[str, str], size: int, ranks: int | None, device: str, timeout_s: float
+) -> tuple[tuple[Any, Any], dict[str, Any]]:
+    """The paths on real ranks, and what those are; without a return where ranks are started."""
+    from .launch.audit import check_launch, launch_facts, ranked_path, start_ranks
+
+    check_launch(size, ranks, device, timeout_s)
+    paths = (ranked_path(specs[0], size, device), ranked_path(specs[1], size, device))
+    status = start_ranks(size, device, timeout_s)
+    if status is not None:
+        raise typer.Exit(status)
+    return paths, launch_facts(size, device)
 
 
 @app.command()

@@ -98,6 +98,7 @@ def run_path(path: contract.Path, launch: Launch, poison: Poison = POISONS[0]) -
 
     Raises:
         PathError: the path raised; it is told with its place in the path's code.
+        PathsLost: nothing more can be computed.
     """
     out = poisoned_outputs(path, launch, poison)
     step = launch.rows if path.batches_launches else launch.width
@@ -105,6 +106,8 @@ def run_path(path: contract.Path, launch: Launch, poison: Poison = POISONS[0]) -
         part = slice(first, first + step)
         try:
             path.run(_rows_of_launch(launch, part), _rows_of_outputs(out, part))
+        except contract.PathsLost:
+            raise
         # Whatever third-party code raises is "could not compute", never a difference.
         except (Exception, SystemExit) as error:
             raise PathError(f"{path.name} raised {told(error)}") from error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ MAX_BANK_ROWS = 10**9
 """An audit of more rows would run for days; it is likelier a slip of the keyboard."""
 DEFAULT_WIDTHS = (9, 10, 12, 16, 20)
 DEFAULT_BANKS = ("k3-mini",)
+DEFAULT_RANKS = 8
 NO_DEVICE_GATE = "an audit on a device starts none; neartie gate --device cuda bounds the rate"
 _ONE_DEVICE = "Triton's interpreter on the CPU" if INTERPRETED else "one GPU"
 
@@ -47,12 +48,13 @@ def run_audit(
     baseline: str | FrontPath = "general",
     candidate: str | FrontPath = "route",
     rows: Sequence[int] = DEFAULT_WIDTHS,
-    ranks: int = 8,
+    ranks: int = DEFAULT_RANKS,
     device: str = "cpu",
     engine: str = "local",
     policy: Policy | None = None,
     gate: bool = True,
     workers: int = 1,
+    launch: Mapping[str, Any] | None = None,
     claims: ClaimsFile | None = None,
     progress: Progress | None = None,
     command: str = "neartie.run_audit(...)",
@@ -74,6 +76,8 @@ def run_audit(
             nothing fails; the record says why none was run.
         workers: processes of the gate; no number changes a bit. A script that asks for more than 1
             must start from ``if __name__ == "__main__"``, as for any ``multiprocessing``.
+        launch: what real ranks the given path objects run on, JSON values for the record; None
+            where the paths compute all ranks in this process.
         claims: statements to be answered from this audit; the answers are in the record.
         progress: called with (rows done, rows in all, bank name).
         command: kept in the record.
@@ -114,6 +118,7 @@ def run_audit(
         "command": command,
         **figures,
         **_conditions(pairing, device),
+        **({} if launch is None else {"launch": dict(launch)}),
         **facts.as_record(),
         "banks": [
             _bank_record(bank, outcome) | bank_figures(histograms, bank.name, pairing.widths)

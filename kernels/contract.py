@@ -25,6 +25,13 @@ OUTPUTS: Final = ("latent", "logits", "ids", "weights")
 """The outputs of a path that does the whole front, in the order of the work."""
 
 
+class PathsLost(RuntimeError):
+    """What runs a path is gone: no path of this audit computes anything more, and it must end.
+
+    Any other error of a path is "could not compute" for one width, and the audit goes on.
+    """
+
+
 @dataclass(frozen=True, eq=False)
 class FrontWeights:
     """Weights of one front.

@@ -90,9 +90,18 @@ SCHEDULES: Final = {
         "NCCL's own order",
         "unknown",
         row_independent=False,
-        unavailable="needs CUDA GPUs and NCCL; this path runs on the CPU",
+        unavailable="needs CUDA GPUs and NCCL (audit --launch); this path runs on the CPU",
+    ),
+    "gloo": Schedule(
+        "gloo's own order",
+        "unknown",
+        row_independent=False,
+        unavailable="needs processes (audit --launch); this path runs in one",
     ),
 }
+
+LIBRARY_ORDERS: Final = ("nccl", "gloo")
+"""Schedules of communication libraries, which promise no order: only their results tell it."""
 
 
 def check_islands(ranks: int, islands: int) -> None:

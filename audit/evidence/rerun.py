@@ -31,6 +31,10 @@ def rerun_evidence(evidence: Evidence) -> tuple[list[Problem], list[str]]:
     Every cell of every table must have the same bits, and every value of the record but for its
     environment. The process inherits stderr, where it shows its progress.
     """
+    launch = evidence.record.get("launch")
+    if launch is not None:
+        again = f"neartie audit --launch {launch['ranks']} again, and neartie diff"
+        return [], [f"the paths ran on {launch['ranks']} real ranks: {again} compares the two"]
     with tempfile.TemporaryDirectory(prefix="neartie-rerun-") as place:
         target = Path(place) / "again"
         job = json.dumps({"kind": evidence.kind, "out": str(target), **job_of(evidence)})

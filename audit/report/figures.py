@@ -222,7 +222,9 @@ def schedule_line(record: Mapping[str, Any]) -> str | None:
         return f"latent schedule: {fit['declared']}: nothing that could be predicted"
     off = "no number" if fit["distance"] is None else f"{fit['distance']:.2%} off"
     limit = f"limit {fit['tolerance']:.2%}"
-    nearest = "" if fit["fits"] else f"; nearest is {fit['nearest']}"
+    nearest = f"; {'it shows' if fit['fits'] else 'nearest is'} {fit['nearest']}"
+    if fit["fits"] and fit["nearest"] == fit["declared"]:
+        nearest = ""
     answer = "fits" if fit["fits"] else "does not fit"
     return f"latent schedule: {answer} the declared {fit['declared']} ({off}, {limit}){nearest}"
 

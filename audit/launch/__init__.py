@@ -1,0 +1,1 @@
+"""An audit over real ranks: torchrun's launcher underneath, rank 0 judges, the others compute."""
