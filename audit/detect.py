@@ -22,6 +22,7 @@ from .metrics.swaps import SET_CODE, SetClass, SetDifferences, classify_sets
 from .metrics.weights import step_bins
 from .observed import BatchFinding
 from .policy import Policy
+from .score_forms import ScoreForms
 
 Bools = npt.NDArray[np.bool_]
 _TIES = (SetClass.EXACT_TIE, SetClass.GROUP_TIE, SetClass.TIE_GROUP)
@@ -39,6 +40,7 @@ class Detector:
         experts = bank.geometry.experts
         self._chosen = {role: np.zeros(experts, np.int64) for role in self.paths}
         self._suspicions = {role: Suspicions(bank, policy) for role in self.paths}
+        self._score_forms = {role: ScoreForms(bank) for role in self.paths}
 
     def forget_chunk(self) -> None:
         """The next chunk has other rows: nothing of this one may be compared with it."""
@@ -81,7 +83,10 @@ class Detector:
             self._stale(judged, role, width, rank, wrong[role], out)
             self._tail(role, width, wrong[role], judged.block.start)
             self._count_experts(role, out.ids[rank][valid])
-            self._suspicions[role].add(judged, width, out.ids[rank], out.weights[rank], wrong[role])
+            ids, weights = out.ids[rank], out.weights[rank]
+            self._suspicions[role].add(judged, width, ids, weights, wrong[role])
+            logits = None if out.logits is None else out.logits[rank]
+            self._score_forms[role].add(judged, width, logits, ids, weights, wrong[role])
         same = (comparison.sets.set_class < SET_CODE[SetClass.EXACT_TIE]) & valid
         same &= comparison.weight_ulp <= self.policy.weight_budget_ulp
         echo = find.oracle_echo(same, wrong[BASELINE], wrong[CANDIDATE])
@@ -95,6 +100,7 @@ class Detector:
         found = self.log.findings()
         for role, suspicions in self._suspicions.items():
             found += suspicions.findings(self.log.labels[role], role)
+            found += self._score_forms[role].findings(self.log.labels[role])
         return found
 
     def _unwritten(

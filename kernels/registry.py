@@ -1,4 +1,4 @@
-"""Paths by name: the built-in ones, registered ones, and entry points of other packages."""
+"""Paths by name: built-in ones, adapters, registered ones, entry points of other packages."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final, NamedTuple
 
 from ..banks.errors import InputError, printable
+from .adapters.table import ADAPTERS
 from .contract import OUTPUTS, Declared, Path
 from .options import Option, parse_spec
 from .paths import GENERAL_OPTIONS, ROUTE_OPTIONS, general, route
@@ -34,7 +35,7 @@ class PathInfo(NamedTuple):
 
     Attributes:
         name: what ``make_path`` takes.
-        origin: ``built in``, ``registered`` or the distribution that brings it.
+        origin: ``built in``, ``adapter``, ``registered`` or the distribution that brings it.
         summary: one sentence.
         options: the path's options, as far as its factory tells them (attribute ``options``).
         unavailable: why it cannot run here with default options, or None.
@@ -53,6 +54,10 @@ _entries: dict[str, _Entry] = {
     "general": _Entry(general, "built in", GENERAL_OPTIONS),
     "route": _Entry(route, "built in", ROUTE_OPTIONS),
     "recorded": _Entry(recorded, "built in", RECORDED_OPTIONS),
+    **{
+        name: _Entry(adapter.factory, "adapter", adapter.options)
+        for name, adapter in ADAPTERS.items()
+    },
 }
 
 
