@@ -244,9 +244,12 @@ class Detector:
         far = np.isin(comparison.sets.set_class, FAR)
         if np.count_nonzero(far) < 2:
             return
-        mapping = find.id_permutation(ids_a[far], ids_b[far])
+        # A map moves an expert wherever it is chosen: rows with the baseline's own ids refute it.
+        told = far | (comparison.sets.set_class == SET_CODE[SetClass.IDENTICAL])
+        mapping = find.id_permutation(ids_a[told], ids_b[told])
         if mapping is not None:
-            shown = ", ".join(f"{a}->{b}" for a, b in list(mapping.items())[:4])
+            moved = [f"{a}->{b}" for a, b in mapping.items() if a != b]
+            shown = ", ".join(moved[:4])
             text = f"one map of ids turns the baseline's selections into these: {shown}, ..."
             self.log.note(find.Finding.ID_PERMUTATION, CANDIDATE, width, far, text)
 

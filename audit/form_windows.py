@@ -17,13 +17,23 @@ PRECISE: Final = "tanh.cuda"
 
 F32 = npt.NDArray[np.float32]
 I32 = npt.NDArray[np.int32]
+Bools = npt.NDArray[np.bool_]
 
 
-def windows_that_allow(keys: F32, expected: I32, ids: I32, logits: F32, bias: F32) -> str | None:
+def windows_that_allow(
+    keys: F32,
+    eligible: Bools,
+    expected: I32,
+    ids: I32,
+    logits: F32,
+    bias: F32,
+) -> str | None:
     """Say which forms' bounds allow the one-for-one swaps, where they do not all.
 
     Args:
         keys: [row, expert] float32, the reference's.
+        eligible: [row, expert] whether the reference may choose it; a swap with another group's
+            expert is moved by sums of keys, and bounds nothing.
         expected: [row, slot] int32, the reference's ids.
         ids: [row, slot] int32, the path's.
         logits: [row, expert] float32.
@@ -32,7 +42,7 @@ def windows_that_allow(keys: F32, expected: I32, ids: I32, logits: F32, bias: F3
     Returns:
         One sentence; None where no swap is one for one, every form allows them, or none does.
     """
-    gaps = _swap_gaps(keys, expected, ids)
+    gaps = _swap_gaps(keys, eligible, expected, ids)
     if not gaps:
         return None
     largest, device = max(gaps), ""
@@ -60,12 +70,12 @@ def _told(forms: list[tuple[str, float]]) -> str:
     return ", ".join(f"{form} ({window:.3g})" for form, window in forms)
 
 
-def _swap_gaps(keys: F32, expected: I32, ids: I32) -> list[float]:
+def _swap_gaps(keys: F32, eligible: Bools, expected: I32, ids: I32) -> list[float]:
     gaps = []
     for row in range(len(ids)):
         out = sorted(set(expected[row].tolist()) - set(ids[row].tolist()))
         into = sorted(set(ids[row].tolist()) - set(expected[row].tolist()))
-        if len(out) == 1:
+        if len(out) == 1 and eligible[row, into[0]]:
             gaps.append(abs(float(keys[row, out[0]]) - float(keys[row, into[0]])))
     return gaps
 

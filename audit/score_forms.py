@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from itertools import product
 from typing import Any, Final
 
@@ -37,6 +37,7 @@ class _Rows:
         ids, weights: [row, slot], the path's.
         other_set: [row] whether the set is not the reference's.
         keys: [row, expert] float32, the reference's.
+        eligible: [row, expert] whether the reference may choose it.
         expected: [row, slot] int32, the reference's ids.
     """
 
@@ -46,6 +47,7 @@ class _Rows:
     weights: F32
     other_set: npt.NDArray[np.bool_]
     keys: F32
+    eligible: npt.NDArray[np.bool_]
     expected: I32
 
 
@@ -118,6 +120,7 @@ class ScoreForms:
                 weights[rows],
                 other[rows],
                 judged.selection.keys[rows],
+                _eligible(judged, rows),
                 judged.selection.ids[rows],
             )
         )
@@ -132,7 +135,9 @@ class ScoreForms:
         best = [fit for fit in fits if int(fit.rows.sum()) == most]
         if most:
             return [self._named(label, best, [f for f in fits if f not in best], rows)]
-        text = windows_that_allow(rows.keys, rows.expected, rows.ids, rows.logits, self._bias)
+        text = windows_that_allow(
+            rows.keys, rows.eligible, rows.expected, rows.ids, rows.logits, self._bias
+        )
         if text is None:
             return []
         return [self._finding("within_the_bound_of_a_score_form", label, len(rows.ids), text)]
@@ -147,15 +152,24 @@ class ScoreForms:
         assert self._bias is not None
         scores = form_scores(form, rows.logits)
         fits = []
-        for weight_sum, normalise in product(SUMS, NORMALISATIONS):
+        for normalise, weight_sum in product(NORMALISATIONS, SUMS):
             # The select reads the form's scores as logits, and leaves them as they are.
             rule = SelectArithmetic(
-                form, "a trial", "identity", "propagate", weight_sum, normalise,
-                epsilon=None, groups=True, functions=(),
-            )  # fmt: skip
+                form,
+                "a trial",
+                "identity",
+                "propagate",
+                weight_sum,
+                normalise,
+                groups=True,
+                functions=(),
+            )
             ids, weights = select(rule, scores, self._bias, self.bank.geometry, self.bank.scoring)
-            fits.append(_compared(form, f"sum {weight_sum}, {normalise}", ids, weights, rows))
-        return max(fits, key=lambda fit: int(fit.rows.sum()))
+            fits.append(_compared(form, f"{normalise}, sum {weight_sum}", ids, weights, rows))
+        best = max(fits, key=lambda fit: int(fit.rows.sum()))
+        # Several sums can be one arithmetic: a fold and a butterfly of 8 values are.
+        same = [fit.words for fit in fits if np.array_equal(fit.rows, best.rows)]
+        return replace(best, words=" or ".join(same))
 
     def _named(self, label: str, best: list[Fit], others: list[Fit], rows: _Rows) -> BatchFinding:
         first, kept = best[0], len(rows.ids)
@@ -195,10 +209,17 @@ class ScoreForms:
         return BatchFinding(name, label, self.bank.name, self.width, rows, text, fails=False)
 
 
+def _eligible(judged: JudgedBlock, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    known = judged.selection.eligible
+    if known is None:
+        return np.ones((len(rows), judged.selection.keys.shape[1]), np.bool_)
+    return known[rows]
+
+
 def _joined(kept: list[_Rows]) -> _Rows:
-    names = ("numbers", "logits", "ids", "weights", "other_set", "keys", "expected")
     parts: dict[str, Any] = {
-        name: np.concatenate([getattr(one, name) for one in kept]) for name in names
+        one.name: np.concatenate([getattr(rows, one.name) for rows in kept])
+        for one in fields(_Rows)
     }
     return _Rows(**parts)
 
@@ -214,4 +235,5 @@ def _compared(form: str, words: str, ids: I32, weights: F32, rows: _Rows) -> Fit
 
 
 def _hex(value: Any) -> str:
-    return float(value).hex()
+    mantissa, exponent = float(value).hex().split("p")
+    return f"{mantissa.rstrip('0').rstrip('.')}p{exponent}"

@@ -51,21 +51,10 @@ def why_not(entry: Entry) -> str | None:
         return str(error)
     if version is None:
         return INSTALL
-    reasons = []
-    function: Any = None
-    try:
-        function = find(entry)
-    except (AttributeError, ImportError, OSError, RuntimeError) as error:
-        reasons.append(
-            f"flashinfer {version} has no {entry.module}.{entry.function} "
-            f"({type(error).__name__}: {error}); seen in {entry.since}"
-        )
+    function, missing = _find(entry, version)
     capability = device_capability()
-    if capability is None:
-        reasons.append("no CUDA device")
-    else:
-        reasons += _too_old(entry, function, capability)
-    return "; ".join(reasons) or None
+    reasons = ["no CUDA device"] if capability is None else _too_old(entry, function, capability)
+    return "; ".join([*reasons, *missing]) or None
 
 
 def find(entry: Entry) -> Callable[..., Any]:
@@ -77,6 +66,21 @@ def find(entry: Entry) -> Callable[..., Any]:
     """
     found: Any = getattr(import_module(entry.module), entry.function)
     return found  # type: ignore[no-any-return]
+
+
+def _find(entry: Entry, version: str) -> tuple[Callable[..., Any] | None, list[str]]:
+    """The function, or why there is none."""
+    name = f"{entry.module}.{entry.function}"
+    try:
+        return find(entry), []
+    except (AttributeError, ModuleNotFoundError) as error:
+        # A module of another package that it imports is not the version's fault.
+        missing = getattr(error, "name", None) or entry.module
+        if not str(missing).startswith("flashinfer") and isinstance(error, ImportError):
+            return None, [f"{name} does not import: {error}"]
+        return None, [f"flashinfer {version} has no {name} (seen in {entry.since})"]
+    except (ImportError, OSError, RuntimeError) as error:
+        return None, [f"{name} does not import: {type(error).__name__}: {error}"]
 
 
 def library_version() -> str | None:
