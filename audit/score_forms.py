@@ -126,14 +126,18 @@ class ScoreForms:
         )
 
     def findings(self, label: str) -> list[BatchFinding]:
-        """Return the form that gives most of the kept rows; without one, what the bounds allow."""
+        """Return the form that gives most of the kept rows; without one, what the bounds allow.
+
+        A form is named where it gives more than half of them.
+        """
         if not self._kept or self._bias is None:
             return []
         rows = _joined(self._kept)
         fits = [self._fit(form, rows) for form in known_forms()]
         most = max(int(fit.rows.sum()) for fit in fits)
         best = [fit for fit in fits if int(fit.rows.sum()) == most]
-        if most:
+        # Less than half of the rows would explain less than it leaves; a few rows fit by chance.
+        if 2 * most > len(rows.ids):
             return [self._named(label, best, [f for f in fits if f not in best], rows)]
         text = windows_that_allow(
             rows.keys, rows.eligible, rows.expected, rows.ids, rows.logits, self._bias
@@ -193,7 +197,8 @@ class ScoreForms:
         for place in np.flatnonzero(fit.rows & rows.other_set).tolist():
             out = sorted(set(rows.expected[place].tolist()) - set(rows.ids[place].tolist()))
             into = sorted(set(rows.ids[place].tolist()) - set(rows.expected[place].tolist()))
-            if len(out) != 1:
+            # With another group's expert, sums of keys decide: two experts would not show it.
+            if len(out) != 1 or not rows.eligible[place, into[0]]:
                 continue
             scores = form_scores(fit.form, rows.logits[place : place + 1])[0]
             told = [
