@@ -46,7 +46,8 @@ def windows_that_allow(
     if not gaps:
         return None
     largest, device = max(gaps), ""
-    allowed, refused = [], []
+    allowed: list[tuple[str, float]] = []
+    refused: list[tuple[str, float]] = []
     for form in DEVICE_FORMS:
         if form == PRECISE:
             continue

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import Final, Protocol
 
 import numpy as np
@@ -79,11 +78,14 @@ class SelectPath:
         self._kernel = kernel
         self.name = kernel.name
         self.batches_launches = kernel.batches_launches
+        self._declared: Declared | None = None
 
-    @cached_property
+    @property
     def declared(self) -> Declared:
-        """The arithmetic; told by the library where it is installed."""
-        return self._kernel.declare()
+        """The arithmetic; told by the library where it is installed, and asked for once."""
+        if self._declared is None:
+            self._declared = self._kernel.declare()
+        return self._declared
 
     def unavailable(self) -> str | None:
         """Why the library, or what it needs, is not here."""

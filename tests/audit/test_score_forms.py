@@ -8,14 +8,16 @@ import pytest
 
 import neartie
 from neartie.audit import form_windows, score_forms
-from neartie.kernels import known_scores
 from neartie.kernels.contract import Declared
+from neartie.kernels.cuda.facts import why_not_real
+from neartie.kernels.known_scores import form_scores
+from neartie.kernels.scores import score as cpu_score
 from neartie.kernels.select import SELECTS, select
 
 # Small scores beside a large bias: the tanh form's weights are wrong by far more than the budget.
 SMALL = "gaussian:geometry=deepseek-v3,stage=logits,rows=2048,std=4,bias=0.5"
 PLAIN = "gaussian:geometry=deepseek-v3,stage=logits,rows=8192,seed=1"
-NO_DEVICE = known_scores.why_not_real() is not None
+NO_DEVICE = why_not_real() is not None
 
 
 class Scored:
@@ -54,7 +56,7 @@ def coarse(steps: float) -> Any:
 
 
 def tanh_form(logits: Any) -> Any:
-    return known_scores.form_scores("tanh", logits)
+    return form_scores("tanh", logits)
 
 
 def explained(path: Any, bank: Any, baseline: Any = "route:select=fp64") -> Any:
@@ -131,7 +133,9 @@ def windows(gap: float, eligible: bool = True) -> str | None:
     can = np.array([[True, eligible, True]])
     bias = np.array([-0.02, 0.03, 0.0], np.float32)
     ids = [np.array([[one]], np.int32) for one in (0, 1)]
-    return form_windows.windows_that_allow(keys, can, ids[0], ids[1], np.zeros((1, 3)), bias)
+    return form_windows.windows_that_allow(
+        keys, can, ids[0], ids[1], np.zeros((1, 3), np.float32), bias
+    )
 
 
 def test_bounds_name_a_form_only_where_they_tell_forms_apart() -> None:
@@ -148,7 +152,7 @@ def test_the_device_forms_are_tried_where_there_is_a_device(monkeypatch: Any) ->
     approximate = coarse(2.0**17)
 
     def scores(form: str, logits: Any) -> Any:
-        return approximate(logits) if form == "tanh.approx" else known_scores.score(form, logits)
+        return approximate(logits) if form == "tanh.approx" else cpu_score(form, logits)
 
     monkeypatch.setattr(score_forms, "known_forms", lambda: ["sigmoid", "exp", "tanh.approx"])
     monkeypatch.setattr(score_forms, "form_scores", scores)

@@ -253,7 +253,7 @@ def test_topk_passes_the_librarys_own_options(monkeypatch: Any) -> None:
         return keys.topk(k)
 
     root.top_k = top_k
-    audit = {"baseline": "torch_topk", "rows": [16], "ranks": 1, "gate": False}
+    audit: Any = {"baseline": "torch_topk", "rows": [16], "ranks": 1, "gate": False}
     spec = "flashinfer_topk:tie_break=large,deterministic=false,sorted=false"
     for candidate in ("flashinfer_topk", spec):
         result = neartie.run_audit(V3, candidate=candidate, **audit)
