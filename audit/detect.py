@@ -24,6 +24,7 @@ from .metrics.swaps import SET_CODE, SetClass, SetDifferences, classify_sets
 from .metrics.weights import step_bins
 from .observed import BatchFinding
 from .policy import Policy
+from .score_forms import ScoreForms
 from .width_dependence import WidthDependence
 
 Bools = npt.NDArray[np.bool_]
@@ -42,6 +43,7 @@ class Detector:
         experts = bank.geometry.experts
         self._chosen = {role: np.zeros(experts, np.int64) for role in self.paths}
         self._suspicions = {role: Suspicions(bank, policy) for role in self.paths}
+        self._score_forms = {role: ScoreForms(bank) for role in self.paths}
 
     def forget_chunk(self) -> None:
         """The next chunk has other rows: nothing of this one may be compared with it."""
@@ -89,7 +91,10 @@ class Detector:
             self._stale(judged, role, width, rank, wrong[role], out)
             self._tail(role, width, wrong[role], judged.block.start)
             self._count_experts(role, out.ids[rank][valid])
-            self._suspicions[role].add(judged, width, out.ids[rank], out.weights[rank], wrong[role])
+            ids, weights = out.ids[rank], out.weights[rank]
+            self._suspicions[role].add(judged, width, ids, weights, wrong[role])
+            logits = None if out.logits is None else out.logits[rank]
+            self._score_forms[role].add(judged, width, logits, ids, weights, wrong[role])
         same = (comparison.sets.set_class < SET_CODE[SetClass.EXACT_TIE]) & valid
         same &= comparison.weight_ulp <= self.policy.weight_budget_ulp
         echo = find.oracle_echo(same, wrong[BASELINE], wrong[CANDIDATE])
@@ -103,6 +108,7 @@ class Detector:
         found = self.log.findings()
         for role, suspicions in self._suspicions.items():
             found += suspicions.findings(self.log.labels[role], role)
+            found += self._score_forms[role].findings(self.log.labels[role])
         return found
 
     def _unwritten(
@@ -219,9 +225,12 @@ class Detector:
         far = np.isin(comparison.sets.set_class, FAR)
         if np.count_nonzero(far) < 2:
             return
-        mapping = find.id_permutation(ids_a[far], ids_b[far])
+        # A map moves an expert wherever it is chosen: rows with the baseline's own ids refute it.
+        told = far | (comparison.sets.set_class == SET_CODE[SetClass.IDENTICAL])
+        mapping = find.id_permutation(ids_a[told], ids_b[told])
         if mapping is not None:
-            shown = ", ".join(f"{a}->{b}" for a, b in list(mapping.items())[:4])
+            moved = [f"{a}->{b}" for a, b in mapping.items() if a != b]
+            shown = ", ".join(moved[:4])
             text = f"one map of ids turns the baseline's selections into these: {shown}, ..."
             self.log.note(find.Finding.ID_PERMUTATION, CANDIDATE, width, far, text)
 

@@ -8,13 +8,13 @@ from typing import Final, NamedTuple
 from ..banks.errors import EnvelopeError, InputError
 from ..banks.geometry import Geometry, ScoringRule
 from .cuda.forms import DEVICE_FORMS, FORM_ON_DEVICE
-from .cuda.selects import MOST_EXPERTS, MOST_SLOTS, SUMS, DeviceSelect
-from .select import NONFINITE, OPTIONS, SELECTS, SelectArithmetic, check_select, make_select
+from .cuda.selects import MOST_EXPERTS, MOST_SLOTS, NORMALISATIONS, SUMS, DeviceSelect
+from .select import NONFINITE, SELECTS, SelectArithmetic, check_select, make_select
 
 DEVICE_OPTIONS: Final[dict[str, tuple[str, ...]]] = {
     "score": tuple(DEVICE_FORMS),
     "sum": SUMS,
-    "normalise": OPTIONS["normalise"],
+    "normalise": NORMALISATIONS[:-1],
 }
 """Options of a select on the device, with their choices."""
 
@@ -74,6 +74,8 @@ def _why_not(rule: SelectArithmetic) -> str | None:
         return f"{rule.name} rounds its inputs"
     if rule.slot_order != "selection" or rule.weight_sum not in SUMS:
         return f"{rule.name} puts ids in ascending order"
+    if rule.normalise not in NORMALISATIONS:
+        return f"{rule.name} normalises in FP64"
     if rule.functions and _FUNCTION not in rule.functions:
         return f"{rule.name} is no {_FUNCTION}"
     return None

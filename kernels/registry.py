@@ -1,4 +1,4 @@
-"""Paths by name: the built-in ones, registered ones, and entry points of other packages."""
+"""Paths by name: built-in ones, adapters, registered ones, entry points of other packages."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final, NamedTuple
 
 from ..banks.errors import InputError, printable
+from .adapters.table import ADAPTERS
 from .contract import OUTPUTS, Declared, Path
 from .device_front import (
     DEVICE_GENERAL_OPTIONS,
@@ -40,7 +41,7 @@ class PathInfo(NamedTuple):
 
     Attributes:
         name: what ``make_path`` takes.
-        origin: ``built in``, ``registered`` or the distribution that brings it.
+        origin: ``built in``, ``adapter``, ``registered`` or the distribution that brings it.
         summary: one sentence.
         options: the path's options, as far as its factory tells them (attribute ``options``).
         unavailable: why it cannot run here with default options, or None.
@@ -61,6 +62,10 @@ _entries: dict[str, _Entry] = {
     "general": _Entry(general, "built in", GENERAL_OPTIONS),
     "route": _Entry(route, "built in", ROUTE_OPTIONS),
     "recorded": _Entry(recorded, "built in", RECORDED_OPTIONS),
+    **{
+        name: _Entry(adapter.factory, "adapter", adapter.options)
+        for name, adapter in ADAPTERS.items()
+    },
 }
 
 

@@ -63,6 +63,7 @@ _NORMALISE_WORDS: Final = {
     "reciprocal_guard": "times scale/(sum>0 ? sum : 1)",
     "divide_eps": "divide by (sum+eps), times scale",
     "divide_guard": "divide by (sum>0 ? sum : 1), times scale",
+    "divide_fp64": "times scale, divide by (sum+eps), in FP64, rounded once",
     "none": "times scale",
 }
 
@@ -135,6 +136,10 @@ SELECTS: Final = {
         SelectArithmetic(
             "grouped_topk", "vLLM generic grouped_topk; scores of -inf keys count as 0 here",
             "tanh", "masked_logit", "butterfly", "reciprocal_eps", epsilon=1e-20, groups=True,
+        ),
+        SelectArithmetic(
+            "noaux_tc", "noAuxTcKernels (TensorRT-LLM; FlashInfer), with a precise tanh",
+            "tanh", "propagate", "butterfly", "divide_fp64", epsilon=1e-20, groups=True,
         ),
         SelectArithmetic(
             "topk_sigmoid", "vLLM topk_sigmoid; its repeats of expert 0 at keys <= -1 are left out",

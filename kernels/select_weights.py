@@ -10,7 +10,14 @@ from .contract import F32, I32
 from .fast.uncounted import uncounted
 
 SUMS: Final = ("left_to_right", "fold", "butterfly", "ascending")
-NORMALISATIONS: Final = ("reciprocal_eps", "reciprocal_guard", "divide_eps", "divide_guard", "none")
+NORMALISATIONS: Final = (
+    "reciprocal_eps",
+    "reciprocal_guard",
+    "divide_eps",
+    "divide_guard",
+    "divide_fp64",
+    "none",
+)
 
 LANES: Final = 32
 """Lanes of a warp, for the butterfly."""
@@ -82,9 +89,14 @@ def _normalise(values: Any, total: Any, rule: EngineRule) -> None:
     denominator = guarded
     if rule.normalise == 0 or rule.normalise == 2:
         denominator = total + epsilon
-    if rule.normalise == 4:
+    if rule.normalise == 5:
         for i in range(len(values)):
             values[i] = values[i] * scale
+    elif rule.normalise == 4:
+        # A double literal in the kernel's source: the FP32 sum, and then FP64 up to the result.
+        wide = np.float64(total) + np.float64(rule.epsilon)
+        for i in range(len(values)):
+            values[i] = np.float64(values[i]) * np.float64(rule.scale) / wide
     elif rule.normalise <= 1:
         factor = scale / denominator
         for i in range(len(values)):

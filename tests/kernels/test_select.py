@@ -67,6 +67,9 @@ def _oracle_weights(rule: SelectArithmetic, selected: list[Any], total: Any, s: 
         return [value * (scale / (total + epsilon)) for value in selected]
     if rule.normalise == "reciprocal_guard":
         return [value * (scale / guarded) for value in selected]
+    if rule.normalise == "divide_fp64":
+        wide = np.float64(total) + np.float64(s.epsilon if rule.epsilon is None else rule.epsilon)
+        return [kind(np.float64(value) * np.float64(s.scale) / wide) for value in selected]
     if rule.normalise == "divide_eps":
         return [value / (total + epsilon) * scale for value in selected]
     return [value / guarded * scale for value in selected]

@@ -1,0 +1,1 @@
+"""Selects of other libraries as paths: imported when they run, never before."""
