@@ -72,8 +72,8 @@ def test_a_failed_rank_ends_the_audit_with_one_error(fault: Any, told: Any, tmp_
     assert told in lines[0]
     assert lines[0].endswith("but should be a rank that answers [--launch]")
     assert not (tmp_path / "evidence").exists()
-    # Start-up, the timeout of 5 s, and the end of the others.
-    assert time.monotonic() - start < 60
+    # Start-up, the timeout of 5 s, and the end of the others; nobody waits for the hour's sleep.
+    assert time.monotonic() - start < 110
 
 
 def test_an_interrupt_ends_every_rank_and_is_told_once(tmp_path: Path) -> None:
