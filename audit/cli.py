@@ -46,7 +46,7 @@ app.command()(history)
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 
 
-_INTERRUPTED: Final = 130
+INTERRUPTED: Final = 130
 # Each worker takes a fifth of a gigabyte and two seconds to start.
 _MOST_WORKERS: Final = 4
 # The base of typer's usage errors: click's class, or typer's own where it brings click along.
@@ -60,8 +60,12 @@ def main() -> None:
     sys.exit(exit_status())
 
 
-def exit_status() -> int:
-    """Run the command line of ``sys.argv`` and return its exit status."""
+def exit_status(*, tells_interrupt: bool = True) -> int:
+    """Run the command line of ``sys.argv`` and return its exit status.
+
+    Args:
+        tells_interrupt: print what an interrupt left; another process may tell it.
+    """
     try:
         returned = app(standalone_mode=False)
     except InputError as error:
@@ -71,10 +75,11 @@ def exit_status() -> int:
         usage.show()
         return int(usage.exit_code)
     except Interrupted as stop:
-        print(f"neartie: interrupted; {stop}", file=sys.stderr)
-        return _INTERRUPTED
+        if tells_interrupt:
+            print(f"neartie: interrupted; {stop}", file=sys.stderr)
+        return INTERRUPTED
     except (KeyboardInterrupt, typer.Abort):
-        returned = _INTERRUPTED
+        returned = INTERRUPTED
     except SystemExit as error:
         if isinstance(error.__context__, OSError):
             # The reader of stdout is gone, which typer has seen to.
@@ -83,7 +88,7 @@ def exit_status() -> int:
         return _refused(f"exit={error.code}, but should be a return [a path or what it calls]")
     # typer turns an interrupt into this status, and every command ends with one of its own or 0.
     status = returned if isinstance(returned, int) else 0
-    if status == _INTERRUPTED:
+    if status == INTERRUPTED and tells_interrupt:
         print("neartie: interrupted; nothing was written", file=sys.stderr)
     return status
 
@@ -142,7 +147,8 @@ def audit(
     claimed = None if claims is None else load_claims(claims)
     paths, facts = (baseline, candidate), None
     if launch is not None:
-        paths, facts = _launched((baseline, candidate), launch, ranks, device, rank_timeout)
+        with keeping(out):
+            paths, facts = _launched((baseline, candidate), launch, ranks, device, rank_timeout)
     with progress_bar("rows x widths") as advance:
         result = run_audit(
             banks or None,

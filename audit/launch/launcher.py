@@ -36,7 +36,9 @@ def run_ranks(size: int, job: Sequence[str], entry: Sequence[str] = WORKER) -> i
 
     tools: Any = processes
     # Its own account of a failure is a page; the one line comes from the rank itself.
-    logging.getLogger("torch.distributed").setLevel(logging.CRITICAL)
+    for name in list(logging.root.manager.loggerDict):
+        if name.startswith("torch.distributed"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)
     with tempfile.TemporaryDirectory(prefix="neartie-launch-") as place:
         silent = dict.fromkeys(range(1, size), tools.Std.ALL)
         config = LaunchConfig(

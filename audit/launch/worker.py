@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import Final
@@ -23,6 +24,7 @@ def main() -> None:
     Rank 0 writes its exit status to the file. A failed rank tells its error to the launcher and
     ends with status 1, at which the launcher ends the others.
     """
+    signal.signal(signal.SIGINT, _interrupted)
     status, settings, arguments = Path(sys.argv[1]), sys.argv[2], sys.argv[3:]
     errors = get_error_handler()
     errors.initialize()
@@ -34,6 +36,17 @@ def main() -> None:
         sys.stdout.flush()
         # At once: an orderly exit waits for collectives that the lost rank never joins.
         os._exit(_FAILED)
+
+
+def _interrupted(number: int, frame: object) -> None:
+    """Stop without a word: the launcher is interrupted too, and tells it once.
+
+    Rank 0 may be writing evidence, which it takes away again first.
+    """
+    if os.environ["RANK"] != "0":
+        os._exit(_FAILED)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    raise KeyboardInterrupt
 
 
 def _run(status: Path, settings: RankSettings, arguments: list[str]) -> None:
@@ -50,10 +63,12 @@ def _run(status: Path, settings: RankSettings, arguments: list[str]) -> None:
 
 def _command_line(group: RankGroup, arguments: list[str]) -> int:
     """Run the command line as if it had been started here; return its exit status."""
-    from ..cli import exit_status
+    from ..cli import INTERRUPTED, exit_status
 
     sys.argv = ["neartie", *arguments]
-    code = exit_status()
+    code = exit_status(tells_interrupt=False)
+    if code == INTERRUPTED:
+        os._exit(_FAILED)
     stop(group)
     sys.stdout.flush()
     return code

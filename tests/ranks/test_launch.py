@@ -1,13 +1,16 @@
 """``neartie audit --launch 2`` on a CPU: two gloo processes, and what a failing one does."""
 
 import json
+import os
+import signal
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from rank_faults import neartie_with
+from rank_faults import HANGING, command_with, neartie_with
 
 from neartie.audit.evidence.verify import verify_evidence
 from neartie.audit.launch.audit import check_launch
@@ -69,8 +72,33 @@ def test_a_failed_rank_ends_the_audit_with_one_error(fault: Any, told: Any, tmp_
     assert told in lines[0]
     assert lines[0].endswith("but should be a rank that answers [--launch]")
     assert not (tmp_path / "evidence").exists()
-    # Start-up, the timeout of 5 s, and the end of the others.
-    assert time.monotonic() - start < 60
+    # Start-up, the timeout of 5 s, and the end of the others; nobody waits for the hour's sleep.
+    assert time.monotonic() - start < 110
+
+
+def test_an_interrupt_ends_every_rank_and_is_told_once(tmp_path: Path) -> None:
+    mark = tmp_path / "hanging"
+    words = ("--launch", "2", "--rank-timeout", "600", "--out", str(tmp_path / "evidence"))
+    process = subprocess.Popen(
+        command_with("hangs", *AUDIT, *words),
+        env={**os.environ, HANGING: str(mark)},
+        start_new_session=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        while not mark.exists():
+            assert process.poll() is None
+            time.sleep(0.1)
+        os.killpg(process.pid, signal.SIGINT)
+        _, told = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 130
+    lines = [line for line in told.splitlines() if line.startswith("neartie:")]
+    assert lines == ["neartie: interrupted; nothing was written"]
+    assert not (tmp_path / "evidence").exists()
 
 
 @pytest.mark.parametrize(

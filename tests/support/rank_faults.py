@@ -13,6 +13,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+HANGING = "RANK_FAULTS_HANGING"
+"""Names a file that the rank makes when it starts to hang."""
+
 DRIVER = """
 import functools, sys
 from neartie.audit.launch import audit, launcher
@@ -26,8 +29,13 @@ main()
 
 def neartie_with(fault: str, *words: str, timeout: float = 120) -> subprocess.CompletedProcess[str]:
     """Run the command line with a fault planted in rank 1; ``none`` plants nothing."""
-    command = [sys.executable, "-P", "-c", DRIVER, str(Path(__file__).resolve()), fault, *words]
+    command = command_with(fault, *words)
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=timeout)
+
+
+def command_with(fault: str, *words: str) -> list[str]:
+    """Return the command that ``neartie_with`` runs."""
+    return [sys.executable, "-P", "-c", DRIVER, str(Path(__file__).resolve()), fault, *words]
 
 
 def _in_front(change: Any) -> None:
@@ -51,6 +59,8 @@ def _killed(out: Any) -> Any:
 
 
 def _hangs(out: Any) -> Any:
+    if HANGING in os.environ:
+        Path(os.environ[HANGING]).touch()
     time.sleep(3600)
 
 
