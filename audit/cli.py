@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import signal
 import sys
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -12,7 +13,8 @@ from typing import Annotated, Any, Final
 import typer
 from rich.console import Console
 
-from ..banks.errors import InputError
+from .. import __version__
+from ..banks.errors import InputError, printable
 from .cli_bank import bank_app
 from .cli_bench import bench
 from .cli_certify import certify
@@ -57,7 +59,25 @@ _USAGE_ERROR: Final[type[Exception]] = next(
 
 def main() -> None:
     """Run the command line; bad input is one line on stderr and exit status 2."""
+    # Who cancels a job, such as CI, sends SIGTERM: what an interrupt leaves whole, that does too.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(exit_status())
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"neartie {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Print the version."),
+    ] = False,
+) -> None:
+    """Audit a numerics change in Mixture-of-Experts routing."""
 
 
 def exit_status(*, tells_interrupt: bool = True) -> int:
@@ -71,9 +91,7 @@ def exit_status(*, tells_interrupt: bool = True) -> int:
     except InputError as error:
         return _refused(str(error))
     except _USAGE_ERROR as error:
-        usage: Any = error
-        usage.show()
-        return int(usage.exit_code)
+        return _misused(error)
     except Interrupted as stop:
         if tells_interrupt:
             print(f"neartie: interrupted; {stop}", file=sys.stderr)
@@ -91,6 +109,16 @@ def exit_status(*, tells_interrupt: bool = True) -> int:
     if status == INTERRUPTED and tells_interrupt:
         print("neartie: interrupted; nothing was written", file=sys.stderr)
     return status
+
+
+def _misused(usage: Any) -> int:
+    """Say in one line what is wrong with the words of the command; help where there are none."""
+    if type(usage).__name__ == "NoArgsIsHelpError":
+        usage.show()
+        return int(usage.exit_code)
+    command = "neartie" if usage.ctx is None else usage.ctx.command_path
+    message = " ".join(usage.format_message().split())
+    return _refused(f"{printable(message)} [{command} --help]")
 
 
 def _refused(message: str) -> int:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import typer
 
+from neartie import __version__
 from neartie.audit import cli
 from neartie.banks.manage import make_bank
 
@@ -147,11 +148,21 @@ def test_bad_input_is_one_line_and_exit_2(run: Run, words: tuple[str, ...], mess
     refused(run(*words), message)
 
 
-@pytest.mark.parametrize("words", [("audit", "--rows"), ("nothing",), ("audit", "--frobnicate")])
-def test_bad_usage_is_exit_2(run: Run, words: tuple[str, ...]) -> None:
-    done = run(*words)
-    assert done.returncode == 2
-    assert "Traceback" not in done.stderr
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("audit", "--rows"), "requires an argument"),
+        (("nothing",), "No such command"),
+        (("audit", "--frobnicate"), "No such option"),
+        (("gate", "--seed", "abc"), "Invalid value for '--seed'"),
+    ],
+)
+def test_bad_usage_is_one_line_and_exit_2(run: Run, words: tuple[str, ...], message: str) -> None:
+    refused(run(*words), message)
+
+
+def test_the_version_is_printed(run: Run) -> None:
+    assert run("--version").stdout == f"neartie {__version__}\n"
 
 
 def test_an_edited_bank_is_refused(run: Run, tmp_path: Path) -> None:
@@ -293,7 +304,8 @@ main()
 """
 
 
-def test_an_interrupt_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_is_one_line_and_leaves_nothing(tmp_path: Path, stop: signal.Signals) -> None:
     with subprocess.Popen(
         [sys.executable, "-P", "-c", _SLOW],
         stdout=subprocess.PIPE,
@@ -306,7 +318,7 @@ def test_an_interrupt_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
             assert process.poll() is None, process.communicate()
             assert time.monotonic() < until
             time.sleep(0.05)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(stop)
         stdout, stderr = process.communicate(timeout=30)
     assert process.returncode == 130
     assert stdout == ""

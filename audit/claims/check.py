@@ -156,7 +156,8 @@ def _answered(
         return _unsupported(claim, "not_enough", "; ".join(lacks), expected, figures)
     open_ones = [f for f in figures if f.holds is None and f.value is not None]
     if open_ones:
-        return _unsupported(claim, "other_rows", open_ones[0].note, expected, figures)
+        reason = f"{open_ones[0].value:,} {open_ones[0].note}"
+        return _unsupported(claim, "other_rows", reason, expected, figures)
     if not any(figure.holds for figure in figures):
         return _unsupported(claim, "not_enough", "no figure was measured", expected, figures)
     decided = sum(figure.holds is True for figure in figures)

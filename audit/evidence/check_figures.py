@@ -247,6 +247,10 @@ def _coverage(evidence: Evidence, histograms: Histograms) -> Iterator[Problem]:
     """What was run has counts, and what was not has none; banks stand in one order."""
     coverage = evidence.record["coverage"]
     ran = {(item["bank"], item["width"]) for item in coverage if item["ran"]}
+    for item in coverage:
+        if item["ran"] == bool(item["reason"]):
+            text = "a reason stands where, and only where, it was not run"
+            yield Problem(Code.COUNTS, f"{item['bank']} at width {item['width']}", text)
     counted = {place for place in histograms.places() if place[1] is not None}
     for bank, width in sorted(ran ^ counted, key=str):
         text = "told as run, and nothing was counted"

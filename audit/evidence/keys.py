@@ -132,6 +132,8 @@ def _private(data: bytes, path: Path, ask_passphrase: AskPassphrase) -> Any:
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives import serialization
 
+    if b"PRIVATE KEY" not in data:
+        raise InputError("key", path, _PRIVATE, "--key")
     ssh = data.lstrip().startswith(_SSH_PRIVATE)
     load: Callable[..., Any] = (
         serialization.load_ssh_private_key if ssh else serialization.load_pem_private_key
@@ -149,10 +151,8 @@ def _private(data: bytes, path: Path, ask_passphrase: AskPassphrase) -> Any:
         raise
     except (ValueError, UnsupportedAlgorithm) as error:
         # The library's own words may be long and are the same for a wrong passphrase.
-        reason = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
-        raise InputError("key", path, f"{_PRIVATE}, and its passphrase ({reason})", "--key") from (
-            error
-        )
+        expected = f"{_PRIVATE}, whole, and its passphrase if it has one"
+        raise InputError("key", path, expected, "--key") from error
 
 
 def _scheme(key: Any, keyid: str, path: Path) -> SSlibKey:
