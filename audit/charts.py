@@ -81,7 +81,8 @@ def weight_histogram(record: Record, theme: Theme = LIGHT) -> Chart | None:
 def margin_density(record: Record, theme: Theme = LIGHT) -> Chart | None:
     """Return rows per FP32 step of the K/K+1 margin; bars within the swap window stand out.
 
-    An audit's margins are the reference's, a gate's are those of the baseline's own keys.
+    Margins of a gate, also of one that an audit started, are those of the baseline's own keys;
+    an audit without one shows its banks' margins by the reference.
     """
     window = record["policy"]["window_ulp"]
     bands = list(_margin_bands(record))
@@ -207,8 +208,9 @@ def _weight_bins(largest: int, budget: int) -> list[tuple[int, int]]:
 
 def _margin_bands(record: Record) -> Iterator[tuple[int, int, int]]:
     """Yield (low, high, rows) by FP32 steps of the margin."""
-    if "pooled" in record:
-        steps = {int(k): n for k, n in record["pooled"]["margins"]["steps"].items()}
+    gate = record if "pooled" in record else record.get("gate")
+    if gate is not None:
+        steps = {int(k): n for k, n in gate["pooled"]["margins"]["steps"].items()}
         yield from ((low, low, steps.get(low, 0)) for low in range(EXACT_STEPS + 1))
         return
     before = -1

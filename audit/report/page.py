@@ -108,7 +108,12 @@ _GATE_MARGINS: Final = Figure(
     "Rows by the margin between slots K and K+1 of the baseline's own keys, per ULP, up to 63 ULP.",
 )
 
-
+_STARTED_GATE_MARGINS: Final = Figure(
+    "Margins at the boundary",
+    charts.margin_density,
+    "Rows of the near-tie gate by the margin between slots K and K+1 of the baseline's own keys, "
+    "per ULP, up to 63 ULP.",
+)
 _AUDIT_TABLES: Final = (
     set_table, triangle_table, weight_table, audit_gate_table, bank_table,
     claims_table,
@@ -125,11 +130,16 @@ def audit_page(result: AuditRecord) -> Page:
         swaps=result.swaps,
         names=(record["baseline"]["name"], record["candidate"]["name"]),
         facts=[*([fit] if fit else []), *audit_gate_lines(record)],
-        figures=(_TRIANGLE, _RATES, _WEIGHTS, _AUDIT_MARGINS),
+        figures=(_TRIANGLE, _RATES, _WEIGHTS, _margins(record)),
         tables=[t(record) for t in _AUDIT_TABLES],
         beyond="This compares the arithmetic that the paths declare or run over these rows; it "
         "proves nothing about speed, other inputs, or the model's quality.",
     )
+
+
+def _margins(record: Mapping[str, Any]) -> Figure:
+    """Margins of the rows that there are most of."""
+    return _AUDIT_MARGINS if record["gate"] is None else _STARTED_GATE_MARGINS
 
 
 def gate_page(result: GateRecord) -> Page:
