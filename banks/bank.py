@@ -245,7 +245,10 @@ class Bank(ABC):
         return lines + [(key, _short(value)) for key, value in self.provenance.items()]
 
     def with_weights(self, **tensors: Array) -> Bank:
-        """Return this bank with weights added or replaced; the digest covers their bytes."""
+        """Return this bank with weights added or replaced; the digest covers their bytes.
+
+        It is no bank that a spec opens again: its own is its new name.
+        """
         return _Reweighted(self, tensors)
 
 
@@ -260,7 +263,6 @@ class _Reweighted(Bank):
         name = f"{base.name}+{'+'.join(sorted(tensors))}"
         header = replace(base.header, name=name, digest=digest.hexdigest())
         super().__init__(header, {**base.weights, **tensors})
-        self.spec = base.spec
         self._base = base
 
     def _read(self, start: int, stop: int) -> RowBlock:

@@ -94,7 +94,10 @@ def test_the_spec_opens_a_bank_again(tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert open_bank(bank.spec).digest == bank.digest
         assert [b.spec for b in expand_banks([given])] == [spec]
         changed = bank.with_weights(correction_bias=bank.weights["correction_bias"] + 1)
-        assert changed.spec == spec
+        # No spec opens a bank with changed weights: that of the rows would open the old ones.
+        assert changed.spec == changed.name
+        with pytest.raises(InputError):
+            open_bank(changed.spec)
     assert [b.spec for b in expand_banks(["./k3-mini"])] == ["./k3-mini/layer0"]
     assert [b.spec for b in expand_banks([Path("k3-mini")])] == ["./k3-mini/layer0"]
     assert expand_banks(["k3-mini"])[5].spec == "k3-mini/layer5"
