@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 import sys
 import tempfile
 import uuid
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ...banks.errors import InputError
+from ...kernels.ranks.group import RanksLost
 
 WORKER: Final = ("-P", "-m", "neartie.audit.launch.worker")
 """Python's arguments that run one rank; -P as for the command line."""
@@ -58,8 +60,8 @@ def run_ranks(size: int, job: Sequence[str], entry: Sequence[str] = WORKER) -> i
         try:
             launch(*entry, str(status), *job)
         except ChildFailedError as error:
-            rank, failure = error.get_first_failure()
-            raise _failed(rank, size, failure.message) from None
+            rank, told = _cause(error.failures)
+            raise _failed(rank, size, told) from None
         except tools.SignalException:
             raise KeyboardInterrupt from None
         if not status.is_file():
@@ -67,8 +69,31 @@ def run_ranks(size: int, job: Sequence[str], entry: Sequence[str] = WORKER) -> i
         return int(status.read_text(encoding="utf-8"))
 
 
+def _cause(failures: Mapping[int, Any]) -> tuple[int, Any]:
+    """The rank that failed by itself, and what it told.
+
+    A rank that only lost another one may be dated before it: a signal is dated when it is seen.
+    SIGTERM is what all other ranks get when one has failed.
+    """
+    own = {
+        rank: one
+        for rank, one in failures.items()
+        if one.exitcode != -signal.SIGTERM and not _lost_another(one.message)
+    }
+    lost = {rank: one for rank, one in failures.items() if _lost_another(one.message)}
+    rank, first = min((own or lost or failures).items(), key=lambda item: float(item[1].timestamp))
+    return rank, first.message
+
+
+def _lost_another(told: Any) -> bool:
+    return _text(told).startswith(f"{RanksLost.__name__}:")
+
+
+def _text(told: Any) -> str:
+    return str(told.get("message", told) if isinstance(told, Mapping) else told)
+
+
 def _failed(rank: int, size: int, told: Any) -> InputError:
     """One line of what the first rank to fail told: its exception, or the signal that ended it."""
-    text = told.get("message", told) if isinstance(told, Mapping) else told
-    line = " ".join(str(text).split())
+    line = " ".join(_text(told).split())
     return InputError(f"rank {rank} of {size}", line, "a rank that answers", "--launch")

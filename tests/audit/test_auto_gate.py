@@ -188,7 +188,7 @@ def test_own_rows_that_differ_more_often_than_the_gates_stop_the_certificate(
             "logits differ or were not compared",
         ),
         ({"banks": "k3-mini/tie-witness"}, "no bank bounds a rate: k3-mini/tie-witness was chosen"),
-        ({"device": "cuda"}, "the verdict is NOT_RUN without it: not_run"),
+        ({"device": "cuda"}, "an audit on a device starts none"),
         ({"policy": Policy(set_rate=0.5)}, "own rows bound the set rate of every width"),
     ],
 )
