@@ -87,7 +87,8 @@ def loops(rows: int, repeats: int, threads: int) -> dict[str, Any]:
     with ThreadPoolExecutor(threads) as pool:
         works: dict[str, Callable[[], object]] = {
             "plain_torch": lambda: plain_torch(tensor, bias),
-            "gate": lambda: pair.run(logits, threads),
+            "gate": lambda: pair.differing(logits, threads),
+            "gate_with_weights": lambda: pair.run(logits, threads),
             "one_read": lambda: one_read(logits, pool, threads),
         }
         seconds: dict[str, list[float]] = {name: [] for name in works}

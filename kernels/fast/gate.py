@@ -7,6 +7,7 @@ whose result is known", never another algorithm. tests/kernels/test_fast_gate.py
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
@@ -20,9 +21,9 @@ from ...banks.geometry import Geometry, ScoringRule
 from ..contract import F32, I32
 from ..scores import FORMS
 from ..select import SelectArithmetic, check_select, engine_rule, select_bias, select_logits
-from .compare import PLAIN, ULP_BINS
+from .compare import DIFFERENT, PLAIN, ULP_BINS
 from .plain import fill_plain
-from .rows import MOST_SLOTS, gate_rows
+from .rows import DIFFERS, MOST_SLOTS, UNDECIDED, gate_rows, set_rows
 from .score import FAST_FORMS, SCORE_ERROR
 from .scratch import RowOutputs, make_scratch
 from .screen import LANES
@@ -161,12 +162,8 @@ class PairedSelect:
         Raises:
             InputError: a shape or dtype that does not fit.
         """
-        experts, slots = self.geometry.experts, self.geometry.top_k
-        if logits.ndim != 2 or logits.shape[1] != experts or logits.dtype != np.float32:
-            got = f"{logits.dtype}{list(logits.shape)}"
-            raise InputError("logits", got, f"float32[row, {experts}]", "paired select")
-        rows = len(logits)
-        out = _outputs(rows, slots)
+        self._check(logits)
+        out = _outputs(len(logits), self.geometry.top_k)
         bins, twice = np.zeros(ULP_BINS, np.int64), 0
         if self.reason is None:
             twice = self._fast(select_logits(self.rules[0], logits), out, bins, threads)
@@ -181,31 +178,84 @@ class PairedSelect:
             out.margin, out.shift, out.weight_ulp, bins, mask, twice,
         )  # fmt: skip
 
+    def differing(
+        self, logits: npt.NDArray[Any], threads: int | None = None
+    ) -> npt.NDArray[np.bool_]:
+        """Return of each row of logits whether the sets differ: the sets of ``run``, and no more.
+
+        Args:
+            logits: [row, expert] float32, any values.
+            threads: None takes the cores.
+
+        Returns:
+            [row] bool.
+
+        Raises:
+            InputError: as ``run``.
+        """
+        self._check(logits)
+        answers = np.full(len(logits), UNDECIDED, np.int8)
+        if self.reason is None:
+            used = select_logits(self.rules[0], logits)
+
+            def piece(number: int, span: tuple[int, int]) -> int:
+                memory = make_scratch(self.geometry.experts, self.geometry.top_k)
+                return set_rows(
+                    used, self._used, self._engines, self._slack, self._window, answers, span,
+                    memory,
+                )  # fmt: skip
+
+            _spread(piece, *_spans(len(logits), threads))
+        found: npt.NDArray[np.bool_] = np.equal(answers, DIFFERS)
+        left = np.flatnonzero(answers == UNDECIDED)
+        if len(left):
+            found[left] = self.run(logits[left], threads).code == DIFFERENT
+        return found
+
+    @property
+    def _window(self) -> float:
+        return -1.0 if self.window is None else self.window
+
+    def _check(self, logits: npt.NDArray[Any]) -> None:
+        experts = self.geometry.experts
+        if logits.ndim != 2 or logits.shape[1] != experts or logits.dtype != np.float32:
+            got = f"{logits.dtype}{list(logits.shape)}"
+            raise InputError("logits", got, f"float32[row, {experts}]", "paired select")
+
     def _fast(self, logits: F32, out: RowOutputs, bins: I64, threads: int | None) -> int:
-        rows, window = len(logits), -1.0 if self.window is None else self.window
-        workers = (os.cpu_count() or 1) if threads is None else threads
-        workers = max(1, min(workers, rows // _ROWS_PER_THREAD))
-        # More spans than threads: one that is held up by other work leaves the rest to the others.
-        spans = 1 if workers == 1 else max(workers, rows // _ROWS_PER_SPAN)
-        parts = [np.zeros(ULP_BINS, np.int64) for _ in range(spans)]
-        cuts = [rows * span // spans for span in range(spans + 1)]
+        workers, spans = _spans(len(logits), threads)
+        parts = [np.zeros(ULP_BINS, np.int64) for _ in spans]
 
         def piece(number: int, span: tuple[int, int]) -> int:
             engines, bins = self._engines, parts[number]
             memory = make_scratch(self.geometry.experts, self.geometry.top_k)
             return gate_rows(
-                logits, self._used, engines, self._slack, window, out, bins, span, memory
+                logits, self._used, engines, self._slack, self._window, out, bins, span, memory
             )
 
-        jobs = list(enumerate(pairwise(cuts)))
-        if workers == 1:
-            twice = piece(*jobs[0])
-        else:
-            with ThreadPoolExecutor(workers) as pool:
-                twice = sum(pool.map(lambda job: piece(*job), jobs))
+        twice = _spread(piece, workers, spans)
         for part in parts:
             bins += part
         return twice
+
+
+def _spans(rows: int, threads: int | None) -> tuple[int, list[tuple[int, int]]]:
+    """Threads, and spans of rows for them."""
+    workers = (os.cpu_count() or 1) if threads is None else threads
+    workers = max(1, min(workers, rows // _ROWS_PER_THREAD))
+    # More spans than threads: one that is held up by other work leaves the rest to the others.
+    spans = 1 if workers == 1 else max(workers, rows // _ROWS_PER_SPAN)
+    return workers, list(pairwise(rows * span // spans for span in range(spans + 1)))
+
+
+def _spread(
+    piece: Callable[[int, tuple[int, int]], int], workers: int, spans: list[tuple[int, int]]
+) -> int:
+    """The sum of all pieces' answers."""
+    if workers == 1:
+        return piece(0, spans[0])
+    with ThreadPoolExecutor(workers) as pool:
+        return sum(pool.map(lambda job: piece(*job), enumerate(spans)))
 
 
 def _outputs(rows: int, slots: int) -> RowOutputs:

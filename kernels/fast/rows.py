@@ -198,3 +198,67 @@ def gate_rows(
         out.weight_ulp[row] = ulp
         out.code[row] = code
     return twice
+
+
+SAME: Final = 0
+DIFFERS: Final = 1
+UNDECIDED: Final = 2
+
+
+@uncounted_nogil
+def set_rows(
+    logits: F32,
+    bias: F32,
+    rules: tuple[EngineRule, EngineRule],
+    slack: float,
+    window: float,
+    answers: Any,
+    span: tuple[int, int],
+    s: Scratch,
+) -> int:
+    """Tell of rows span[0]..span[1] whether both rules select the same set.
+
+    As ``gate_rows`` without weights and margins: where the boundary of A is wider than the window,
+    B's keys are not needed at all.
+
+    Args:
+        logits: [row, expert] float32.
+        bias: [expert] float32, finite.
+        rules: of A and of B, as in ``gate_rows``.
+        slack: as in ``gate_rows``.
+        window: as in ``gate_rows``.
+        answers: int8 [row], written: ``SAME``, ``DIFFERS``, or ``UNDECIDED`` where it takes the
+            plain path.
+        span: first row, and the row after the last.
+        s: of ``make_scratch``.
+    """
+    rule_a, rule_b = rules
+    experts, count = logits.shape[1], len(s.chosen)
+    order, keys, found, first = s.order, s.keys, s.found, s.first
+    top_bias = np.float64(bias[0])
+    for expert in range(experts):
+        top_bias = max(top_bias, np.float64(bias[expert]))
+    twice = 0
+    for row in range(span[0], span[1]):
+        if (row - span[0]) % _ROWS_BETWEEN_TANGENTS == 0:
+            _move_tangent(bias, s.shifts, s.state)
+        line = logits[row]
+        if row + 1 < span[1]:
+            prefetch_row(logits.ctypes.data, row + 1, 4 * experts)
+        total = _screened(line, bias, rule_a.score, count, slack, top_bias, s)
+        if total <= 0:
+            answers[row] = UNDECIDED
+            continue
+        answers[row] = SAME
+        margin = np.float64(keys[order[count - 1]]) - np.float64(keys[order[count]])
+        if margin > window and window >= 0.0:
+            continue
+        for n in range(total):
+            first[n] = found[order[n]]
+        exact_keys(rule_b.score, line, bias, first, total, s)
+        rank(s.ranked, s.places, total, order)
+        twice += 1
+        for n in range(count):
+            if order[n] >= count:
+                answers[row] = DIFFERS
+    return twice

@@ -49,7 +49,9 @@ def check(
     """Run both ways, compare every bit, and return the fast result."""
     rules = SELECTS[names[0]], SELECTS[names[1]]
     with np.errstate(all="ignore"):
-        got = PairedSelect(*rules, bias, shape, scoring, window).run(logits, threads)
+        pair = PairedSelect(*rules, bias, shape, scoring, window)
+        got = pair.run(logits, threads)
+        differing = pair.differing(logits, threads)
         sides = [select(rule, logits, bias, shape, scoring) for rule in rules]
     (ids_a, w_a), (ids_b, w_b) = sides
     assert (got.ids_a == ids_a).all()
@@ -61,6 +63,7 @@ def check(
         code = IDENTICAL if (ids_a[row] == ids_b[row]).all() else REORDERED
         assert got.code[row] == (code if same else DIFFERENT)
         assert (got.weight_ulp[row] == -1) >= (not same)
+    assert (differing == (got.code == DIFFERENT)).all()
     counted = (got.code != DIFFERENT) & (got.weight_ulp >= 0)
     assert sum(got.weight_histogram().values()) >= counted.sum() * shape.top_k
     return got
