@@ -2,9 +2,9 @@
 
     python benchmarks/gate.py [--rows 3.2M] [--repeats 5] [--workers N] [--out FILE]
 
-First the three loops on the same logits in memory, taking turns: plain torch (sigmoid, bias and
-topk for each side, sets compared), the gate (both sides' ids and weights, sets compared, margins
-measured, weights' ULP counted), and a sum of the logits' bits. Then ``neartie gate`` on
+First four loops on the same logits in memory, taking turns: plain torch (sigmoid, bias and topk for
+each side, sets compared), the gate (both sides' sets decided), the gate with weights (ids, weights,
+margins, ULP counted: what ``neartie gate`` runs), and a sum of the logits' bits. Then ``neartie gate`` on
 1/32, 1/8, 1/2 and all of the rows, generated on the way: seconds with a straight line through them,
 peak memory of the whole process tree, what the gate says. Ratios are of figures of this run; a
 machine that others use shows in the load and in the spread.
