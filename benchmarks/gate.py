@@ -4,7 +4,7 @@
 
 First four loops on the same logits in memory, taking turns: plain torch (sigmoid, bias and topk for
 each side, sets compared), the gate (both sides' sets decided), the gate with weights (ids, weights,
-margins, ULP counted: what ``neartie gate`` runs), and a sum of the logits' bits. Then ``neartie gate`` on
+margins, ULP counted: what ``neartie gate`` runs), and a sum of the logits' bits. Then the gate on
 1/32, 1/8, 1/2 and all of the rows, generated on the way: seconds with a straight line through them,
 peak memory of the whole process tree, what the gate says. Ratios are of figures of this run; a
 machine that others use shows in the load and in the spread.
