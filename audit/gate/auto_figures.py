@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
 from ..counts import Counts, Histograms, pooled_counts
 from ..metrics.margins import check_sample
 from ..policy import Policy
-from .histograms import read_result
+from .histograms import read_pooled
 from .record import figures
-from .shard import ShardResult
 
 
 def gate_section(told: Mapping[str, Any], histograms: Histograms, policy: Policy) -> dict[str, Any]:
@@ -29,7 +28,7 @@ def gate_section(told: Mapping[str, Any], histograms: Histograms, policy: Policy
     confidence = 1 - (1 - policy.confidence) / max(1, sum(len(ws) for ws in groups.values()))
     widths = []
     for first, members in groups.items():
-        found = figures(_read(histograms, names, [first]), policy)
+        found = figures(read_pooled(histograms, names, [first]), policy)
         for width in members:
             own = pooled_counts(histograms, width, unit=policy.independence_unit, without=names)
             sample = _sample(own, found["observed"], confidence)
@@ -37,11 +36,11 @@ def gate_section(told: Mapping[str, Any], histograms: Histograms, policy: Policy
     return {
         **told,
         "banks": [
-            {**bank, **figures(_read(histograms, [bank["name"]], firsts), policy)}
+            {**bank, **figures(read_pooled(histograms, [bank["name"]], firsts), policy)}
             for bank in told["banks"]
         ],
         "widths": sorted(widths, key=lambda width: width["width"]),
-        "pooled": figures(_read(histograms, names, firsts), policy),
+        "pooled": figures(read_pooled(histograms, names, firsts), policy),
         "contradicted": any(_contradicts(width) for width in widths),
     }
 
@@ -49,15 +48,6 @@ def gate_section(told: Mapping[str, Any], histograms: Histograms, policy: Policy
 def gate_doubts(section: Mapping[str, Any]) -> list[str]:
     """Return why the gate's rows may not stand for the audit's own."""
     return [_doubt(width) for width in section["widths"] if _contradicts(width)]
-
-
-def _read(histograms: Histograms, banks: Sequence[str], widths: Sequence[int]) -> ShardResult:
-    """The stored results of some banks at some widths as one; each row is a unit of its own."""
-    found = [read_result(histograms, bank, width) for bank in banks for width in widths]
-    total, *rest = [result for result in found if result is not None] or [ShardResult()]
-    for result in rest:
-        total.merge(result)
-    return total
 
 
 def _sample(own: Counts, seen: Mapping[str, Any], confidence: float) -> dict[str, Any] | None:

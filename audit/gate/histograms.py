@@ -86,6 +86,21 @@ def read_result(histograms: Histograms, bank: str, width: int | None) -> ShardRe
     )
 
 
+def read_pooled(
+    histograms: Histograms, banks: Sequence[str], widths: Sequence[int | None]
+) -> ShardResult:
+    """Return the results of some banks at some widths as one.
+
+    Several widths of one bank may be given only where each of its rows is a unit of its own;
+    None has the counts of all its widths, whatever its units are.
+    """
+    found = [read_result(histograms, bank, width) for bank in banks for width in widths]
+    total, *rest = [result for result in found if result is not None] or [ShardResult()]
+    for result in rest:
+        total.merge(result)
+    return total
+
+
 @dataclass
 class StoredTally(Tally):
     """A tally that was read back: of its units it knows the numbers, not which they are.

@@ -24,7 +24,7 @@ from ..record import verdict_record
 from ..summary import Facts, summarise
 from ..verdict import Verdict, judge
 from .device_texts import device_record, form_words
-from .histograms import read_result
+from .histograms import read_pooled
 from .outcomes import Merged
 from .plan import GatePlan
 from .shard import ShardResult
@@ -140,7 +140,7 @@ def gate_figures(
     """
     observed = summarise(histograms, None, facts, policy, unanswered)
     verdict = judge(observed, policy)
-    whole = _read(histograms, banks, None)
+    whole = read_pooled(histograms, banks, [None])
     return verdict, {
         **verdict_record(verdict),
         "pooled": figures(whole, policy),
@@ -149,21 +149,12 @@ def gate_figures(
             {
                 **asdict(summary),
                 "invalid": summary.counts["invalid"],
-                **figures(_read(histograms, banks, summary.width), policy),
+                **figures(read_pooled(histograms, banks, [summary.width]), policy),
             }
             for summary in observed.widths
         ],
-        "banks": [figures(_read(histograms, [bank], None), policy) for bank in banks],
+        "banks": [figures(read_pooled(histograms, [bank], [None]), policy) for bank in banks],
     }
-
-
-def _read(histograms: Histograms, banks: Sequence[str], width: int | None) -> ShardResult:
-    """The stored results of some banks as one."""
-    found = [read_result(histograms, bank, width) for bank in banks]
-    total, *rest = [result for result in found if result is not None] or [ShardResult()]
-    for result in rest:
-        total.merge(result)
-    return total
 
 
 def pooled(merged: Merged, wanted: Any) -> ShardResult:
