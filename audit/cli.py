@@ -22,6 +22,7 @@ from .cli_claims import claims_app
 from .cli_evidence import report, verify
 from .cli_gate import gate as gate_command
 from .cli_policy import policy_app
+from .cli_selftest import selftest
 from .cli_sign import diff, history, sign
 from .progress import Interrupted
 
@@ -44,6 +45,7 @@ app.command()(report)
 app.command()(sign)
 app.command()(diff)
 app.command()(history)
+app.command()(selftest)
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 

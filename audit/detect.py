@@ -20,8 +20,10 @@ from .launching import poisoned_rows, same_bits, tensors
 from .metrics import findings as find
 from .metrics.findings import bits
 from .metrics.flags import RowFlag
+from .metrics.rule_weights import rule_weights
 from .metrics.swaps import SET_CODE, SetClass, SetDifferences, classify_sets
 from .metrics.weights import step_bins
+from .misread import misread_by_select, misread_shown, repeated_rows
 from .observed import BatchFinding
 from .policy import Policy
 from .score_forms import ScoreForms
@@ -29,6 +31,8 @@ from .width_dependence import WidthDependence
 
 Bools = npt.NDArray[np.bool_]
 _TIES = (SetClass.EXACT_TIE, SetClass.GROUP_TIE, SetClass.TIE_GROUP)
+MISREAD_ROWS = 2
+"""Wrong rows from which on another layout is tried: one row has any number of causes."""
 FAR = (SET_CODE[SetClass.FAR_SWAP], SET_CODE[SetClass.MULTI_SWAP])
 
 
@@ -44,6 +48,10 @@ class Detector:
         self._chosen = {role: np.zeros(experts, np.int64) for role in self.paths}
         self._suspicions = {role: Suspicions(bank, policy) for role in self.paths}
         self._score_forms = {role: ScoreForms(bank) for role in self.paths}
+        self._rows_seen = 0
+        self._misread: set[tuple[str, int]] = set()
+        """Paths and widths whose wrong rows are explained by where they read."""
+        self._tried: set[tuple[str, int]] = set()
 
     def forget_chunk(self) -> None:
         """The next chunk has other rows: nothing of this one may be compared with it."""
@@ -72,7 +80,7 @@ class Detector:
                 self._unwritten(role, width, tensor, array, judged.block.start)
                 self._ranks(role, width, tensor, array)
             self.width_dependence.add(judged, role, width, out)
-        self._layout(width, a, b)
+        self._layout(judged, width, a, b)
 
     def rows(
         self,
@@ -89,12 +97,15 @@ class Detector:
         for role, out in ((BASELINE, a), (CANDIDATE, b)):
             wrong[role] = self._wrong(judged, width, comparison, role, out.ids[rank]) & valid
             self._stale(judged, role, width, rank, wrong[role], out)
+            self._misread_by_select(judged, role, width, wrong[role], out, rank)
             self._tail(role, width, wrong[role], judged.block.start)
+            self._other_slots(judged, role, width, comparison, out, rank)
             self._count_experts(role, out.ids[rank][valid])
             ids, weights = out.ids[rank], out.weights[rank]
             self._suspicions[role].add(judged, width, ids, weights, wrong[role])
             logits = None if out.logits is None else out.logits[rank]
             self._score_forms[role].add(judged, width, logits, ids, weights, wrong[role])
+        self._rows_seen += int(np.count_nonzero(valid))
         same = (comparison.sets.set_class < SET_CODE[SetClass.EXACT_TIE]) & valid
         same &= comparison.weight_ulp <= self.policy.weight_budget_ulp
         echo = find.oracle_echo(same, wrong[BASELINE], wrong[CANDIDATE])
@@ -104,7 +115,7 @@ class Detector:
 
     def findings(self) -> list[BatchFinding]:
         """Return what was found, with the causes that explain wrong rows."""
-        self._never_selected()
+        self._expert_counts()
         found = self.log.findings()
         for role, suspicions in self._suspicions.items():
             found += suspicions.findings(self.log.labels[role], role)
@@ -130,17 +141,80 @@ class Detector:
             find.Finding.RANK_DISAGREEMENT, role, width, differs.any(axis=0), text, tensor=tensor
         )
 
-    def _layout(self, width: int, a: Routed, b: Routed) -> None:
-        """The candidate's logits are the baseline's in another order of the same row."""
+    def _layout(self, judged: JudgedBlock, width: int, a: Routed, b: Routed) -> None:
+        """One path's logits are the other's, read from another place."""
         if a.logits is None or b.logits is None or same_bits(a.logits, b.logits):
             return
         mine, other = b.logits[0], a.logits[0]
+        role = CANDIDATE
+        if judged.wrong_logits(other).any() and not judged.wrong_logits(mine).any():
+            mine, other, role = other, mine, BASELINE
         differs = (bits(mine) != bits(other)).any(axis=1)
         if not differs.any():
             return
-        whole = np.array_equal(np.sort(mine, axis=None), np.sort(other, axis=None))
-        text = "logits are an exact permutation of the baseline's: the layout was misread"
-        self.log.note(find.Finding.LAYOUT_PERMUTATION, CANDIDATE, width, differs & whole, text)
+        reading = misread_shown(other, mine, width, len(a.logits))
+        if reading is not None:
+            self._misread.add((role, width))
+            self.log.note(reading.finding, role, width, differs, f"logits: {reading.text}")
+            return
+        repeated, text = repeated_rows(other, mine, width)
+        if repeated.any():
+            self._misread.add((role, width))
+            self.log.note(find.Finding.REPEATED_ROWS, role, width, repeated, text)
+            return
+        full = len(mine) // width * width
+        whole = full > 0 and np.array_equal(
+            np.sort(mine[:full], axis=None), np.sort(other[:full], axis=None)
+        )
+        text = "logits are an exact permutation of the other path's: the layout was misread"
+        if whole:
+            self._misread.add((role, width))
+            self.log.note(find.Finding.LAYOUT_PERMUTATION, role, width, differs, text)
+
+    def _misread_by_select(
+        self, judged: JudgedBlock, role: str, width: int, wrong: Bools, out: Routed, rank: int
+    ) -> None:
+        """A select that reads the right logits from the wrong place; tried once a width."""
+        place = (role, width)
+        if place in self._misread | self._tried or np.count_nonzero(wrong) < MISREAD_ROWS:
+            return
+        self._tried.add(place)
+        logits = judged.logits if out.logits is None else out.logits[rank]
+        reading = misread_by_select(
+            self.bank,
+            logits.astype(np.float32),
+            judged.bias,
+            out.ids[rank],
+            width,
+            len(out.ids),
+        )
+        if reading is not None:
+            self._misread.add(place)
+            self.log.note(reading.finding, role, width, wrong, f"the select: {reading.text}")
+
+    def _other_slots(
+        self,
+        judged: JudgedBlock,
+        role: str,
+        width: int,
+        comparison: RowComparison,
+        out: Routed,
+        rank: int,
+    ) -> None:
+        flagged = np.flatnonzero(
+            (comparison.flags[role] & np.uint16(RowFlag.WEIGHTS_NOT_FROM_IDS)) != 0
+        )
+        if not flagged.size:
+            return
+        rule = rule_weights(
+            out.ids[rank][flagged], judged.selection.scores[flagged], self.bank.scoring
+        )
+        moved = np.zeros(len(judged.logits), np.bool_)
+        moved[flagged] = find.other_slots(
+            out.weights[rank][flagged], rule, self.policy.weight_budget_ulp
+        )
+        text = "weights are right for the ids, but lie in other slots"
+        self.log.note(find.Finding.WEIGHTS_IN_OTHER_SLOTS, role, width, moved, text)
 
     def _wrong(
         self,
@@ -194,7 +268,8 @@ class Detector:
     def _tail(self, role: str, width: int, wrong: Bools, start: int) -> None:
         """Wrong rows that sit at the end of every full launch: never written there."""
         full = len(wrong) // width * width
-        if not wrong.any() or not full:
+        # A misread layout gets worse from row to row too, and is the better explanation.
+        if not wrong.any() or not full or (role, width) in self._misread:
             return
         places = wrong[:full].reshape(-1, width)
         tail = find.unwritten_rows(np.asarray(places.any(axis=0)))
@@ -206,14 +281,24 @@ class Detector:
         experts = self.bank.geometry.experts
         self._chosen[role] += np.bincount(ids.ravel(), minlength=experts)[:experts]
 
-    def _never_selected(self) -> None:
-        missing = find.never_selected(self._chosen[BASELINE], self._chosen[CANDIDATE])
-        if len(missing):
-            text = (
-                f"{len(missing)} experts that the baseline uses are never chosen: {_span(missing)}"
-            )
-            rows = np.ones(len(missing), np.bool_)
-            self.log.note(find.Finding.NEVER_SELECTED, CANDIDATE, 0, rows, text)
+    def _expert_counts(self) -> None:
+        """Experts that the candidate never chooses, or always."""
+        mine, other = self._chosen[CANDIDATE], self._chosen[BASELINE]
+        for kind, experts, words in (
+            (
+                find.Finding.NEVER_SELECTED,
+                find.never_selected(other, mine),
+                "that the baseline uses are never chosen",
+            ),
+            (
+                find.Finding.ALWAYS_SELECTED,
+                find.always_selected(other, mine, self._rows_seen),
+                "are chosen in every row, unlike by the baseline",
+            ),
+        ):
+            if len(experts):
+                text = f"{len(experts)} experts {words}: {_span(experts)}"
+                self.log.note(kind, CANDIDATE, 0, np.ones(len(experts), np.bool_), text)
 
     def _permuted(
         self,

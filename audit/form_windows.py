@@ -43,7 +43,8 @@ def windows_that_allow(
         One sentence; None where no swap is one for one, every form allows them, or none does.
     """
     gaps = _swap_gaps(keys, eligible, expected, ids)
-    if not gaps:
+    range_name = _range_of(logits)
+    if not gaps or range_name is None:
         return None
     largest, device = max(gaps), ""
     allowed: list[tuple[str, float]] = []
@@ -56,7 +57,7 @@ def windows_that_allow(
             continue
         assert found.device is not None
         device = found.device["device"]
-        window = found.swap_window(_range_of(logits), float(bias.min()), float(bias.max()))
+        window = found.swap_window(range_name, float(bias.min()), float(bias.max()))
         (allowed if largest <= window else refused).append((form, window))
     if not allowed or not refused:
         return None
@@ -81,7 +82,7 @@ def _swap_gaps(keys: F32, eligible: Bools, expected: I32, ids: I32) -> list[floa
     return gaps
 
 
-def _range_of(logits: npt.NDArray[Any]) -> str:
-    """The narrowest certified range that holds every logit."""
+def _range_of(logits: npt.NDArray[Any]) -> str | None:
+    """The narrowest certified range that holds every logit; None where one is NaN."""
     largest = float(np.abs(logits).max())
-    return next(name for name, (limit, _) in RANGES.items() if largest <= limit)
+    return next((name for name, (limit, _) in RANGES.items() if largest <= limit), None)

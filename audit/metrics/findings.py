@@ -14,6 +14,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from .ulp import ulp_distance
+
 Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[Any]
 Floats = npt.NDArray[Any]
@@ -38,6 +40,9 @@ class Finding(enum.StrEnum):
     NONFINITE_OUTPUT = "nonfinite_output"
     WRONG_LOGITS = "wrong_logits"
     SCHEDULE_MISMATCH = "schedule_mismatch"
+    REPEATED_ROWS = "repeated_rows"
+    ALWAYS_SELECTED = "always_selected"
+    WEIGHTS_IN_OTHER_SLOTS = "weights_in_other_slots"
 
 
 DISCLOSED: Final = frozenset({Finding.REDUCTION_ORDER})
@@ -159,6 +164,40 @@ def never_selected(counts_a: I64, counts_b: I64, confidence: float = 0.999) -> I
     """
     least = math.log(len(counts_a) / (1.0 - confidence))
     return np.flatnonzero((counts_b == 0) & (counts_a >= least)).astype(np.int64)
+
+
+def always_selected(counts_a: I64, counts_b: I64, rows: int, confidence: float = 0.999) -> I64:
+    """Return the experts that b chose in every row though a's counts make that incredible.
+
+    Args:
+        counts_a: [expert] how often the baseline chose it.
+        counts_b: [expert] the same of the candidate, over the same rows.
+        rows: number of rows.
+        confidence: an expert is listed where rows that choose it at a's rate (Laplace's estimate,
+            (n + 1) / (rows + 2)) would all do so with a probability of at most
+            (1 - confidence) / experts (Bonferroni over the experts).
+    """
+    rate = (counts_a + 1.0) / (rows + 2.0)
+    credible = math.log((1.0 - confidence) / len(counts_a))
+    chance = rows * np.log(rate)
+    return np.flatnonzero((counts_b == rows) & (rows > 0) & (chance <= credible)).astype(np.int64)
+
+
+def other_slots(weights: Floats, rule: npt.NDArray[np.float64], budget_ulp: int) -> Bools:
+    """Return, for each row, whether its weights are the rule's for its ids in other slots.
+
+    Sorted, both are within the budget of FP32 steps; slot by slot, they are not.
+
+    Args:
+        weights: float32 [row, slot] of a path.
+        rule: float64 [row, slot], what the rule gives to the path's ids.
+        budget_ulp: FP32 steps that a weight may be off.
+    """
+    with np.errstate(over="ignore"):
+        expected = rule.astype(np.float32)
+    in_place = ulp_distance(weights, expected).within(budget_ulp).all(axis=1)
+    line = np.sort(weights, axis=1), np.sort(expected, axis=1)
+    return np.asarray(ulp_distance(*line).within(budget_ulp).all(axis=1) & ~in_place)
 
 
 def oracle_echo(agree: Bools, a_differs: Bools, b_differs: Bools) -> Bools:
