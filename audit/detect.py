@@ -23,16 +23,14 @@ from .metrics.flags import RowFlag
 from .metrics.rule_weights import rule_weights
 from .metrics.swaps import SET_CODE, SetClass, SetDifferences, classify_sets
 from .metrics.weights import step_bins
-from .misread import misread_by_select, misread_shown, repeated_rows
 from .observed import BatchFinding
+from .places import Places
 from .policy import Policy
 from .score_forms import ScoreForms
 from .width_dependence import WidthDependence
 
 Bools = npt.NDArray[np.bool_]
 _TIES = (SetClass.EXACT_TIE, SetClass.GROUP_TIE, SetClass.TIE_GROUP)
-MISREAD_ROWS = 2
-"""Wrong rows from which on another layout is tried: one row has any number of causes."""
 FAR = (SET_CODE[SetClass.FAR_SWAP], SET_CODE[SetClass.MULTI_SWAP])
 
 
@@ -49,9 +47,7 @@ class Detector:
         self._suspicions = {role: Suspicions(bank, policy) for role in self.paths}
         self._score_forms = {role: ScoreForms(bank) for role in self.paths}
         self._rows_seen = 0
-        self._misread: set[tuple[str, int]] = set()
-        """Paths and widths whose wrong rows are explained by where they read."""
-        self._tried: set[tuple[str, int]] = set()
+        self._places = Places(bank, log)
 
     def forget_chunk(self) -> None:
         """The next chunk has other rows: nothing of this one may be compared with it."""
@@ -80,7 +76,7 @@ class Detector:
                 self._unwritten(role, width, tensor, array, judged.block.start)
                 self._ranks(role, width, tensor, array)
             self.width_dependence.add(judged, role, width, out)
-        self._layout(judged, width, a, b)
+        self._places.shown(judged, width, a, b)
 
     def rows(
         self,
@@ -96,8 +92,8 @@ class Detector:
         wrong = {}
         for role, out in ((BASELINE, a), (CANDIDATE, b)):
             wrong[role] = self._wrong(judged, width, comparison, role, out.ids[rank]) & valid
-            self._stale(judged, role, width, rank, wrong[role], out)
-            self._misread_by_select(judged, role, width, wrong[role], out, rank)
+            self._stale(judged, role, width, rank, wrong[role], out, b if role == BASELINE else a)
+            self._places.selected(judged, role, width, wrong[role], out, rank)
             self._tail(role, width, wrong[role], judged.block.start)
             self._other_slots(judged, role, width, comparison, out, rank)
             self._count_experts(role, out.ids[rank][valid])
@@ -140,57 +136,6 @@ class Detector:
         self.log.note(
             find.Finding.RANK_DISAGREEMENT, role, width, differs.any(axis=0), text, tensor=tensor
         )
-
-    def _layout(self, judged: JudgedBlock, width: int, a: Routed, b: Routed) -> None:
-        """One path's logits are the other's, read from another place."""
-        if a.logits is None or b.logits is None or same_bits(a.logits, b.logits):
-            return
-        mine, other = b.logits[0], a.logits[0]
-        role = CANDIDATE
-        if judged.wrong_logits(other).any() and not judged.wrong_logits(mine).any():
-            mine, other, role = other, mine, BASELINE
-        differs = (bits(mine) != bits(other)).any(axis=1)
-        if not differs.any():
-            return
-        reading = misread_shown(other, mine, width, len(a.logits))
-        if reading is not None:
-            self._misread.add((role, width))
-            self.log.note(reading.finding, role, width, differs, f"logits: {reading.text}")
-            return
-        repeated, text = repeated_rows(other, mine, width)
-        if repeated.any():
-            self._misread.add((role, width))
-            self.log.note(find.Finding.REPEATED_ROWS, role, width, repeated, text)
-            return
-        full = len(mine) // width * width
-        whole = full > 0 and np.array_equal(
-            np.sort(mine[:full], axis=None), np.sort(other[:full], axis=None)
-        )
-        text = "logits are an exact permutation of the other path's: the layout was misread"
-        if whole:
-            self._misread.add((role, width))
-            self.log.note(find.Finding.LAYOUT_PERMUTATION, role, width, differs, text)
-
-    def _misread_by_select(
-        self, judged: JudgedBlock, role: str, width: int, wrong: Bools, out: Routed, rank: int
-    ) -> None:
-        """A select that reads the right logits from the wrong place; tried once a width."""
-        place = (role, width)
-        if place in self._misread | self._tried or np.count_nonzero(wrong) < MISREAD_ROWS:
-            return
-        self._tried.add(place)
-        logits = judged.logits if out.logits is None else out.logits[rank]
-        reading = misread_by_select(
-            self.bank,
-            logits.astype(np.float32),
-            judged.bias,
-            out.ids[rank],
-            width,
-            len(out.ids),
-        )
-        if reading is not None:
-            self._misread.add(place)
-            self.log.note(reading.finding, role, width, wrong, f"the select: {reading.text}")
 
     def _other_slots(
         self,
@@ -255,12 +200,22 @@ class Detector:
             counts[-1] += int(np.count_nonzero(gap < 0))
 
     def _stale(
-        self, judged: JudgedBlock, role: str, width: int, rank: int, wrong: Bools, out: Routed
+        self,
+        judged: JudgedBlock,
+        role: str,
+        width: int,
+        rank: int,
+        wrong: Bools,
+        out: Routed,
+        other: Routed,
     ) -> None:
         inputs = judged.block.hidden if judged.block.hidden is not None else judged.logits
         if wrong.any():
-            stale = find.stale_output(
-                out.ids[rank], out.weights[rank], np.asarray(inputs), wrong, width
+            ids, weights = out.ids[rank], out.weights[rank]
+            stale = find.stale_output(ids, weights, np.asarray(inputs), wrong, width)
+            # What lay there before may never have been in this path's own outputs.
+            stale |= wrong & find.repeats_expected(
+                ids, weights, other.ids[rank], other.weights[rank], width
             )
             text = "ids and weights repeat the same place of the launch before"
             self.log.note(find.Finding.STALE_OUTPUT, role, width, stale, text)
@@ -269,7 +224,7 @@ class Detector:
         """Wrong rows that sit at the end of every full launch: never written there."""
         full = len(wrong) // width * width
         # A misread layout gets worse from row to row too, and is the better explanation.
-        if not wrong.any() or not full or (role, width) in self._misread:
+        if not wrong.any() or not full or self._places.explain(role, width):
             return
         places = wrong[:full].reshape(-1, width)
         tail = find.unwritten_rows(np.asarray(places.any(axis=0)))

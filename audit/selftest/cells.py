@@ -50,6 +50,7 @@ class CellResult:
         state: the verdict's state; None where nothing was run.
         failing: codes of the reasons that fail.
         other: codes of the other reasons.
+        misleading: codes among them of causes that the fault is not.
     """
 
     cell: Cell
@@ -58,6 +59,7 @@ class CellResult:
     state: str | None = None
     failing: tuple[str, ...] = ()
     other: tuple[str, ...] = ()
+    misleading: tuple[str, ...] = ()
 
     @property
     def false_alarm(self) -> bool:
@@ -81,7 +83,8 @@ def run_fault(fault: Fault, scene: Scene, width: int, ranks: int) -> CellResult:
     outcome = Outcome.MISSED
     if failing:
         outcome = Outcome.NAMED if named else Outcome.MISNAMED
-    return CellResult(cell, outcome, None, state, failing, other)
+    misleading = tuple(code for code in (*failing, *other) if fault.is_misled_by(code))
+    return CellResult(cell, outcome, None, state, failing, other, misleading)
 
 
 def run_clean(scene: Scene, width: int, ranks: int) -> CellResult:

@@ -5,12 +5,30 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from typing import Final
 
 from ...kernels.contract import Launch, Path, Routed
 from .scenes import Scene
 
 Step = Callable[[Path, Launch, Routed], None]
 """What a faulty path does with one launch: (the clean path, the launch, the outputs to fill)."""
+
+
+CAUSES: Final = (
+    "explained_by:*",
+    "columns_dropped",
+    "layout_permutation",
+    "stride",
+    "repeated_rows",
+    "unwritten_rows",
+    "stale_output",
+    "id_permutation",
+    "weights_in_other_slots",
+    "nondeterministic",
+    "rank_disagreement",
+    "width_dependent",
+)
+"""Codes that tell what is behind a failure; the others tell what is true of the outputs."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +61,7 @@ class Fault:
         scenes: banks and clean pairs of paths in which it shows; each must catch it.
         make: returns the faulty step, with fresh state where it keeps any.
         names: reason codes of a verdict that name it rightly; ``*`` stands for any characters.
+        implies: codes of other causes that are true of it as well.
         needs: what width and ranks must be for it to show.
         in_both: whether the baseline has the fault too.
         extra_width: another width that the audit runs beside the one under test; None: no other.
@@ -55,6 +74,7 @@ class Fault:
     make: Callable[[], Step]
     names: tuple[str, ...]
     needs: tuple[Need, ...] = ()
+    implies: tuple[str, ...] = ()
     in_both: bool = False
     extra_width: Callable[[int], int] | None = None
 
@@ -65,6 +85,19 @@ class Fault:
     def is_named_by(self, code: str) -> bool:
         """Whether a verdict's reason code names this fault."""
         return any(fnmatchcase(code, name) for name in self.names)
+
+    def is_misled_by(self, code: str) -> bool:
+        """Whether a reason code tells of a cause that this fault is not.
+
+        What is true of the outputs whatever caused it, such as a breach or a far swap, does not.
+        """
+        cause = any(fnmatchcase(code, name) for name in CAUSES)
+        form = code.startswith("explained_by:score_form=")
+        return (
+            cause
+            and not form
+            and not any(fnmatchcase(code, name) for name in (*self.names, *self.implies))
+        )
 
     def widths(self, width: int) -> tuple[int, ...]:
         """The widths that an audit of one cell runs."""

@@ -58,6 +58,13 @@ class Score:
         return self.count(Outcome.NAMED) + self.count(Outcome.MISNAMED)
 
     @property
+    def named_alone(self) -> int:
+        """Cells whose audit named the fault, and no other cause beside it."""
+        return sum(
+            result.outcome is Outcome.NAMED and not result.misleading for result in self.results
+        )
+
+    @property
     def exit_status(self) -> int:
         """1 where a fault was missed, a clean pair alarmed, or nothing was planted; else 0."""
         return int(self.caught < self.applicable or bool(self.false_alarms) or not self.applicable)
@@ -69,6 +76,7 @@ class Score:
             "ranks": list(self.ranks),
             "applicable": self.applicable,
             **{str(outcome).replace(" ", "_"): self.count(outcome) for outcome in Outcome},
+            "named_alone": self.named_alone,
             "clean_audits": len(self.clean),
             "false_alarms": len(self.false_alarms),
             "seconds": round(self.seconds, 1),

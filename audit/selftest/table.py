@@ -57,6 +57,7 @@ def score_lines(score: Score) -> list[str]:
         f"{len(score.faults)} of {len(CATALOGUE)} faults, widths {widths}, ranks {ranks}",
         f"mutation score: {_share(score.caught, applicable)} caught, "
         f"{_share(named, applicable)} caught and named; missed {score.count(Outcome.MISSED)}",
+        f"named with no other cause beside it: {_share(score.named_alone, applicable)}",
         f"clean pairs: {len(score.false_alarms)} false alarms in {len(score.clean):,} audits",
     ]
     reasons = Counter(

@@ -126,6 +126,7 @@ FAULTS: Final = (
         (SELECT,),
         _TailOfTheLastLaunch,
         ("unwritten_rows", "stale_output"),
+        implies=("nondeterministic",),
     ),
     Fault(
         "one_rank_with_an_older_bias",
@@ -144,6 +145,7 @@ FAULTS: Final = (
         always(_one_rank_in_bf16),
         ("rank_disagreement",),
         (SEVERAL_RANKS,),
+        ("explained_by:bf16_logits",),
     ),
     Fault(
         "ids_permuted",
@@ -178,6 +180,7 @@ FAULTS: Final = (
         (LARGE_BIAS,),
         always(bias_in_bf16),
         ("oracle_echo",),
+        implies=("explained_by:bf16_bias",),
         in_both=True,
     ),
 )

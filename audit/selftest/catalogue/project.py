@@ -39,7 +39,7 @@ FAULTS: Final = (
         "aiter#4331",
         (FRONT,),
         always(_k_tail_dropped),
-        ("wrong_logits",),
+        ("columns_dropped",),
     ),
     Fault(
         "logits_off_by_1e-4",

@@ -114,6 +114,8 @@ FAULTS: Final = (
         (SELECT, FRONT),
         always(_bias_missing),
         ("explained_by:no_bias",),
+        # Without a bias the two are one: the sigmoid is monotone.
+        implies=("explained_by:topk_on_logits",),
     ),
     Fault(
         "bias_added_twice",

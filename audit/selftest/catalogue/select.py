@@ -214,6 +214,7 @@ FAULTS: Final = (
         (SELECT,),
         always(_int32_in_int64),
         ("breach:id_out_of_range", "breach:poison_survives"),
+        implies=("unwritten_rows",),
     ),
     Fault(
         "int64_in_an_int32_buffer",
