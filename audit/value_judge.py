@@ -101,7 +101,7 @@ class ValueJudge:
         kept = dropped_columns(
             hidden[rows].astype(np.float64),
             router.astype(np.float64),
-            judged.logits[rows] - logits[rows],
+            judged.logits[rows] - logits[rows].astype(np.float64),
             judged.logit_error[rows],
         )
         if kept is not None:

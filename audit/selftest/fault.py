@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Final
 
-from ...kernels.contract import Launch, Path, Routed
+from ...kernels.contract import F32, Launch, Path, Routed
 from .scenes import Scene
 
 Step = Callable[[Path, Launch, Routed], None]
@@ -138,7 +138,7 @@ class FaultyPath:
         self._step(self._clean, launch, out)
 
 
-def select_only(launch: Launch, logits: object) -> Launch:
+def select_only(launch: Launch, logits: F32) -> Launch:
     """Return the launch as the select sees it: these logits [row, expert] and no earlier stage."""
     return replace(
         launch,

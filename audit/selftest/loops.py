@@ -83,7 +83,8 @@ def normalised(scores: F32, scoring: ScoringRule) -> F32:
     for slot in range(scores.shape[1]):
         total = total + scores[:, slot]
     guarded = np.where(total > 0, total, np.float32(1.0))[:, None]
-    return scores / guarded * np.float32(scoring.scale)
+    weights: F32 = (scores / guarded * np.float32(scoring.scale)).astype(np.float32)
+    return weights
 
 
 def write(out: Routed, ids: npt.NDArray[Any], weights: F32) -> None:

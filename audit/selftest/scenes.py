@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -72,7 +72,7 @@ def _opened(name: str, spec: str, **paths: Any) -> Scene:
     return Scene(name, lambda width, ranks: open_bank(spec), **paths)
 
 
-def _front(name: str, **paths: str) -> Scene:
+def _front(name: str, **paths: Any) -> Scene:
     """Hidden rows through all stages: two launches, or a few more of narrow ones."""
 
     def make(width: int, ranks: int) -> Bank:
@@ -188,8 +188,14 @@ def biased_by(mean: float) -> Scene:
     )
 
 
-_GROUPED = {"baseline": "general:select=grouped", "candidate": "route:select=grouped"}
-_EXACT_SCORES = {"baseline": "general:select=hf", "candidate": "route:select=hf"}
+_GROUPED: Final[dict[str, Any]] = {
+    "baseline": "general:select=grouped",
+    "candidate": "route:select=grouped",
+}
+_EXACT_SCORES: Final[dict[str, Any]] = {
+    "baseline": "general:select=hf",
+    "candidate": "route:select=hf",
+}
 
 FRONT = _front("front", baseline="general", candidate="route")
 """Hidden rows through all stages, by the default pair."""

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from neartie.audit import bank_run, run
+from neartie.audit.compare import compare_rows
 from neartie.audit.detect import Detector
 from neartie.audit.places import Places
 from neartie.audit.selftest.catalogue import CATALOGUE, STAGES
@@ -103,10 +104,8 @@ def test_a_finding_that_is_off_is_told_as_misnamed(monkeypatch: pytest.MonkeyPat
 
 
 def test_an_alarm_on_the_clean_pair_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = bank_run.compare_rows
-
     def trigger_happy(*given: Any) -> Any:
-        found = right(*given)
+        found = compare_rows(*given)
         found.flags["candidate"][0] |= 1
         return found
 

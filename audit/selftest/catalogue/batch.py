@@ -66,8 +66,10 @@ class _ArrivalOrder:
 
 
 def _one_rank_with_an_older_bias(clean: Path, launch: Launch, out: Routed) -> None:
-    """An update of the bias did not reach the last rank."""
+    """An update of the bias reached rank 0 and its neighbours, but not the last rank."""
     clean.run(launch, out)
+    if launch.ranks == 1:
+        return
     older = np.roll(launch.weights.bias, 1)
     mine = Routed(np.empty_like(out.ids), np.empty_like(out.weights))
     select_again(clean, with_bias(launch, older), mine, held(launch, out))
@@ -75,8 +77,10 @@ def _one_rank_with_an_older_bias(clean: Path, launch: Launch, out: Routed) -> No
 
 
 def _one_rank_in_bf16(clean: Path, launch: Launch, out: Routed) -> None:
-    """One rank holds the exchanged logits in fewer bits, and selects from those."""
+    """The last rank gets the others' logits in fewer bits, and selects from those."""
     clean.run(launch, out)
+    if launch.ranks == 1:
+        return
     assert out.logits is not None
     out.logits[-1] = bf16(out.logits[-1])
     mine = Routed(np.empty_like(out.ids), np.empty_like(out.weights))

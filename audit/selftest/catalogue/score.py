@@ -65,8 +65,8 @@ def _scores_in_bf16(clean: Path, launch: Launch, out: Routed) -> None:
 
 def _softmax(clean: Path, launch: Launch, out: Routed) -> None:
     logits = exchanged(clean, launch, out)
-    powers = np.exp(logits - logits.max(axis=1, keepdims=True)).astype(np.float32)
-    scores = powers / powers.sum(axis=1, keepdims=True, dtype=np.float32)
+    powers = np.exp(logits - logits.max(axis=1, keepdims=True))
+    scores = (powers / powers.sum(axis=1, keepdims=True)).astype(np.float32)
     ids = top_k(scores + launch.weights.bias, launch.geometry.top_k)
     write_selection(launch, out, scores, ids)
 
@@ -91,7 +91,7 @@ def _exp_overflows(clean: Path, launch: Launch, out: Routed) -> None:
     logits = exchanged(clean, launch, out)
     with np.errstate(over="ignore", invalid="ignore"):
         power = np.exp(logits)
-        scores = power / (np.float32(1.0) + power)
+        scores = (power / (np.float32(1.0) + power)).astype(np.float32)
     # A library's top-k takes NaN for the largest value.
     keys = np.where(np.isnan(scores), np.float32(np.inf), scores + launch.weights.bias)
     ids = top_k(keys, launch.geometry.top_k)

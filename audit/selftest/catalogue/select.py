@@ -109,7 +109,8 @@ def _nan_wins(clean: Path, launch: Launch, out: Routed) -> None:
 
 def _group_scores(keys: F32, groups: int, best: int) -> F32:
     grouped = np.sort(keys.reshape(len(keys), groups, -1), axis=2)
-    return grouped[:, :, -best:].sum(axis=2, dtype=np.float32)
+    total: F32 = grouped[:, :, -best:].sum(axis=2, dtype=np.float32)
+    return total
 
 
 def _from_groups(clean: Path, launch: Launch, out: Routed, *, best: int, fill: float) -> None:
@@ -120,7 +121,7 @@ def _from_groups(clean: Path, launch: Launch, out: Routed, *, best: int, fill: f
     allowed = np.zeros((len(keys), geometry.groups), np.bool_)
     np.put_along_axis(allowed, chosen.astype(np.int64), True, axis=1)
     mask = np.repeat(allowed, geometry.experts // geometry.groups, axis=1)
-    ids = top_k(np.where(mask, keys, np.float32(fill)), geometry.top_k)
+    ids = top_k(np.where(mask, keys, fill).astype(np.float32), geometry.top_k)
     write_selection(launch, out, scores, ids)
 
 
