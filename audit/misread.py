@@ -40,9 +40,14 @@ class Reading:
     logits: F32
     known: Bools | None = None
 
-    def shown_by(self, seen: F32) -> bool:
+    def first(self, rows: int) -> Reading:
+        """The reading of the first rows alone."""
+        known = None if self.known is None else self.known[:rows]
+        return Reading(self.finding, self.text, self.logits[:rows], known)
+
+    def equals(self, logits: F32) -> bool:
         """Whether logits [row, expert] have this reading's bits, padding left aside."""
-        same = bits(np.ascontiguousarray(seen)) == bits(self.logits)
+        same = bits(np.ascontiguousarray(logits)) == bits(np.ascontiguousarray(self.logits))
         return bool((same if self.known is None else same | ~self.known).all())
 
 
@@ -53,7 +58,8 @@ def readings(logits: F32, ranks: int) -> Iterator[Reading]:
         yield from _layouts(logits, ranks)
     if rows > 1:
         pads = [-experts % alignment for alignment in _ALIGNMENTS]
-        for pad in dict.fromkeys(p for p in (*pads, *_PADS) if p):
+        # Behind a pad of half a row and more, too little of a row is left to prove anything.
+        for pad in dict.fromkeys(p for p in (*pads, *_PADS) if 0 < p <= experts // 2):
             yield from _strides(logits, pad)
 
 
@@ -98,18 +104,10 @@ def whole_launches(values: npt.NDArray[Any], width: int) -> list[npt.NDArray[Any
 
 def misread_shown(right: F32, shown: F32, width: int, ranks: int) -> Reading | None:
     """The reading of the right logits [row, expert] that a path's shown ones are, bit for bit."""
-    launches = whole_launches(right, width)
-    for reading in readings(launches[0], ranks):
-        rows = min(width, len(shown))
-        first = Reading(
-            reading.finding,
-            reading.text,
-            reading.logits[:rows],
-            None if reading.known is None else reading.known[:rows],
-        )
-        if first.shown_by(shown[:rows]) and not np.array_equal(
-            bits(first.logits), bits(np.ascontiguousarray(right[:rows]))
-        ):
+    rows = min(width, len(shown))
+    for reading in readings(whole_launches(right, width)[0], ranks):
+        part = reading.first(rows)
+        if part.equals(shown[:rows]) and not part.equals(right[:rows]):
             return reading
     return None
 

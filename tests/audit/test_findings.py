@@ -19,12 +19,16 @@ from neartie.audit.explain.reduction_orders import (
 from neartie.audit.metrics.findings import (
     DISCLOSED,
     Finding,
+    always_selected,
     differing_rows,
+    dropped_columns,
     id_permutation,
     never_selected,
     oracle_echo,
+    other_slots,
     permuted_layout,
     rank_disagreement,
+    repeats_expected,
     same_as_expected,
     stale_output,
     unwritten_rows,
@@ -42,7 +46,7 @@ def ids_of(rows: int = 6, slots: int = 3, experts: int = 16, seed: int = 0) -> n
 
 def test_only_the_order_of_a_sum_is_no_failure() -> None:
     assert {Finding.REDUCTION_ORDER} == DISCLOSED
-    assert len({str(name) for name in Finding}) == 18
+    assert len({str(name) for name in Finding}) == 19
 
 
 def test_differing_rows_sees_one_bit_order_and_sign_of_zero() -> None:
@@ -114,6 +118,27 @@ def test_stale_output_needs_a_repeat_a_wrong_row_and_new_inputs(lag: int) -> Non
     assert not stale_output(ids, weights, inputs, wrong, 60).any()
 
 
+def test_a_chain_of_repeats_is_stale_only_from_a_right_output_on() -> None:
+    ids = np.tile(ids_of(1), (5, 1))
+    weights = np.full(ids.shape, 0.25, np.float32)
+    inputs = np.arange(20, dtype=np.float32).reshape(5, 4)
+    # Row 0 is right and repeated for ever; or everything is wrong, and alike for another reason.
+    assert stale_output(ids, weights, inputs, bools(0, 1, 1, 1, 1)).tolist() == [0, 1, 1, 1, 1]
+    assert stale_output(ids, weights, inputs, bools(0, 1, 0, 1, 1)).tolist() == [0, 1, 0, 1, 1]
+    assert not stale_output(ids, weights, inputs, bools(1, 1, 1, 1, 1)).any()
+
+
+def test_a_row_may_repeat_what_the_other_path_had_there() -> None:
+    ids, weights = ids_of(4), np.random.default_rng(3).random((4, 3), np.float32)
+    later_ids = ids_of(4, seed=9)
+    later_weights = np.random.default_rng(4).random((4, 3), np.float32)
+    later_ids[2], later_weights[2] = ids[0], weights[0]
+    later_ids[3] = ids[1]
+    found = repeats_expected(later_ids, later_weights, ids, weights, 2)
+    assert found.tolist() == [False, False, True, False]
+    assert not repeats_expected(later_ids, later_weights, ids, weights, 9).any()
+
+
 @given(seed=st.integers(0, 2**31), experts=st.integers(2, 12))
 @settings(max_examples=60)
 def test_id_permutation_finds_the_map_of_the_seen_experts(seed: int, experts: int) -> None:
@@ -146,6 +171,49 @@ def test_never_selected_needs_enough_rows() -> None:
     assert 41 in found
     candidate[50] = 1
     assert 50 not in never_selected(counts, candidate).tolist()
+
+
+def test_always_selected_needs_enough_rows() -> None:
+    counts, rows = np.full(64, 8, np.int64), 32
+    candidate = counts.copy()
+    candidate[:3] = rows
+    assert always_selected(counts, candidate, rows).tolist() == [0, 1, 2]
+    # ln(64 / 0.001) = 11.07 is more than 8 ln(10 / 3) = 9.6, and less than 9 ln(11 / 3) = 11.7.
+    few = np.full(64, 2, np.int64)
+    for count, told in ((8, []), (9, [5])):
+        alike = few.copy()
+        alike[5] = count
+        assert always_selected(few, alike, count).tolist() == told
+    # An expert that the baseline chooses in nearly every row too is nothing to tell.
+    counts[7] = rows - 1
+    candidate[7] = rows
+    assert 7 not in always_selected(counts, candidate, rows)
+    assert always_selected(counts * 0, counts * 0, 0).size == 0
+
+
+def test_other_slots_are_the_right_weights_out_of_place() -> None:
+    rule = np.array([[0.5, 0.3, 0.2], [0.5, 0.3, 0.2], [0.5, 0.3, 0.2], [0.5, 0.3, 0.2]])
+    weights = rule.astype(np.float32)
+    weights[1] = weights[1][::-1]
+    weights[2, 0] = np.float32(0.6)
+    weights[3] = np.nextafter(weights[3], np.float32(1))
+    assert other_slots(weights, rule, 8).tolist() == [False, True, False, False]
+    weights[1, 0] = np.nan
+    assert not other_slots(weights, rule, 8).any()
+
+
+@given(seed=st.integers(0, 2**31), first=st.integers(1, 31))
+@settings(max_examples=40, deadline=None)
+def test_dropped_columns_names_the_first_of_them(seed: int, first: int) -> None:
+    rng = np.random.default_rng(seed)
+    x, weight = rng.standard_normal((2, 32)), rng.standard_normal((8, 32))
+    exact = x @ weight.T
+    bound = np.full(2, 1e-9)
+    missing = exact - x[:, :first] @ weight[:, :first].T
+    assert dropped_columns(x, weight, missing, bound) == first
+    # A product that is off in another way leaves nothing to name.
+    assert dropped_columns(x, weight, missing + 1e-4, bound) is None
+    assert dropped_columns(x, weight, exact, bound) is None
 
 
 def test_oracle_echo_is_agreement_on_something_wrong() -> None:

@@ -1,0 +1,40 @@
+"""Clean pairs on random banks raise no alarm; ``benchmarks/false_alarms.py`` runs a thousand."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from neartie.audit.selftest.clean import CleanPair, random_pair, run_random
+
+RESULTS = Path(__file__).parents[2] / "benchmarks" / "results" / "false_alarms.json"
+
+
+@pytest.mark.parametrize("number", range(2000, 2040))
+def test_a_clean_pair_raises_no_alarm(number: int) -> None:
+    result = run_random(number)
+    assert result.failing == (), result.pair.command()
+    assert result.rows > 0
+
+
+def test_a_number_is_always_the_same_pair_and_numbers_vary() -> None:
+    pairs = [random_pair(number) for number in range(60)]
+    assert pairs == [random_pair(number) for number in range(60)]
+    generators = {pair.bank.partition(":")[0] for pair in pairs}
+    assert {"gaussian", "near_tie", "saturated", "large_bias", "bf16_logits"} <= generators
+    assert {pair.ranks for pair in pairs} == {1, 2, 4, 8}
+    assert len({pair.widths for pair in pairs}) > 30
+
+
+def test_the_command_repeats_the_audit() -> None:
+    pair = CleanPair("all_equal", "general", "route", (9, 12), 4)
+    assert pair.command() == (
+        "neartie audit all_equal --baseline general --candidate route --rows 9,12 --ranks 4 "
+        "--no-gate"
+    )
+
+
+def test_the_stored_figures_are_of_a_thousand_banks_without_an_alarm() -> None:
+    stored = json.loads(RESULTS.read_text(encoding="utf-8"))
+    assert stored["banks"] == 1000
+    assert stored["false_alarms"] == []
