@@ -9,7 +9,7 @@ audit: $(VENV)/.stamp-run
 	$(BIN)/neartie audit $(ARGS)
 
 test: $(VENV)/.stamp-dev
-	$(BIN)/pytest $(ARGS)
+	$(BIN)/pytest --numprocesses auto --dist loadfile $(ARGS)
 
 lint: $(VENV)/.stamp-dev
 	$(BIN)/ruff check .
