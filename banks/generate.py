@@ -146,8 +146,12 @@ class GeneratedBank(Bank):
 
 
 def row_keys(start: int, stop: int) -> dict[str, Array]:
-    """Return the keys of generated rows start..stop: one layer, one step, each row its own unit."""
-    row = np.arange(start, stop, dtype=np.int64)
+    """Return the keys of generated rows start..stop."""
+    return keys_of(np.arange(start, stop, dtype=np.int64))
+
+
+def keys_of(row: npt.NDArray[np.int64]) -> dict[str, Array]:
+    """Return the keys of generated rows [row]: one layer, one step, each row its own unit."""
     zero = np.zeros(len(row), np.int32)
     return {"layer": zero, "step": zero, "row": row, "rank": zero - 1, "unit": row}
 
