@@ -6,6 +6,7 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from html import escape
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -215,6 +216,14 @@ class Bank(ABC):
     @abstractmethod
     def _read(self, start: int, stop: int) -> RowBlock:
         """Return rows start..stop; the range is checked."""
+
+    def _repr_html_(self) -> str:
+        """Show in a notebook what ``bank info`` prints."""
+        rows = "".join(
+            f"<tr><th>{escape(label)}</th><td>{escape(text)}</td></tr>"
+            for label, text in self.description()
+        )
+        return f"<table>{rows}</table>"
 
     def description(self) -> list[tuple[str, str]]:
         """Return (label, text) lines for ``bank info``."""
