@@ -74,9 +74,7 @@ def _least(ranks: int) -> int:
     return max(2, ranks)
 
 
-def _tensors(
-    draw: DrawFn, stage: Stage, ranks: int, rows: int, experts: int
-) -> dict[str, npt.NDArray[Any]]:
+def _tensors(draw: DrawFn, stage: Stage, ranks: int, rows: int, experts: int) -> dict[str, Any]:
     """The tensors of a stage, as ``memory_bank`` takes them."""
     if stage == "logits":
         return {"logits": _values(draw, (rows, experts), np.float32)}
