@@ -28,6 +28,9 @@ ALLOWED: Final[tuple[SignedClass, ...]] = ("BITWISE", "REORDER", "LIGHT")
 TOO_FEW_ROWS: Final = "set_rate"
 """Code of the one undecided thing that a test may leave open: the bound of the set rate."""
 
+_CAUSE: Final = "explained_by"
+"""How the code of a reason starts that names a cause of others."""
+
 OnNotRun = Literal["fail", "skip"]
 
 
@@ -118,10 +121,13 @@ def objections(
 ) -> list[str]:
     """Return why an audit is no proof of equivalence, a sentence each; none where it is one.
 
-    Failing reasons first, then what was left undecided, then a class that is not allowed.
+    Failing reasons first, of these what was found before what may have caused it, then what was
+    left undecided, then a class that is not allowed.
     """
     reasons = result.verdict.reasons
-    texts = [reason.text for reason in reasons if reason.state is State.FAIL]
+    failing = [reason for reason in reasons if reason.state is State.FAIL]
+    failing.sort(key=lambda reason: str(reason.code).startswith(_CAUSE))
+    texts = [reason.text for reason in failing]
     open_states = (State.INCONCLUSIVE, State.NOT_RUN)
     texts += [
         reason.text

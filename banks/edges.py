@@ -75,6 +75,10 @@ EDGE_BANKS: Final = MappingProxyType(
 )
 """Generator specs of banks that are rare in recordings and common in bug reports, by name."""
 
+UNANSWERABLE_EDGES: Final = frozenset({"subnormal_scores", "logit=inf", "all_nan"})
+"""Edge banks that no path can answer as the contract of a row asks, even against itself: the chosen
+weights sum to nothing, or an expert that is not finite has to be chosen."""
+
 
 def edge_spec(name: str, *, geometry: str = "mini", rows: int = 24, seed: int = 0) -> str:
     """Return the spec of an edge bank: what ``open_bank``, an audit and a snippet take.

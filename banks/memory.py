@@ -196,7 +196,7 @@ def _stage(arrays: Mapping[str, Array]) -> Stage:
         "shards": "latent_shards" in arrays
         or ("logits_shards" in arrays and "latent_partials" not in arrays),
     }
-    found = [stage for stage, there in stages.items() if there]
+    found: list[Stage] = [stage for stage, there in stages.items() if there]
     if len(found) != 1:
         got = " and ".join(found) or "nothing"
         raise InputError("rows", got, "tensors of exactly one stage", _WHERE)

@@ -172,7 +172,8 @@ def _import(name: str) -> _Entry:
         raise InputError("path", name, expected, _reason(error)) from error
     if not callable(factory):
         raise InputError("path", name, "a factory: options -> path", type(factory).__name__)
-    return _Entry(factory, "imported", _options(factory))
+    made: Any = factory
+    return _Entry(made, "imported", _options(factory))
 
 
 def spec_of(path: Path, given: str | None) -> str | None:

@@ -17,9 +17,11 @@ from ..memory import MemoryBank, memory_bank
 from .draws import Size, size
 
 _BF16 = np.dtype(ml_dtypes.bfloat16)
-# Multiples of 1/16 in -8..8 are BF16 numbers.
+# Multiples of 1/16 in -8..8 are BF16 numbers. Factors of a product are within -1..1, so that logits
+# of it stay where scores are far from 0 and 1.
 _STEP = 1 / 16
 _MOST = 128
+_MOST_OF_FACTOR = 16
 
 
 def small_banks(
@@ -32,7 +34,8 @@ def small_banks(
 ) -> SearchStrategy[MemoryBank]:
     """Return banks in memory that an audit, or any reader of banks, takes.
 
-    Values are multiples of 1/16 in -8..8, so ties are common. They shrink to one row of zeros at
+    Values are multiples of 1/16 in -8..8, hidden rows and their weights in -1..1, so ties are
+    common. They shrink to one row of zeros at
     stage logits, one rank, one expert selected.
 
     Args:
@@ -79,11 +82,14 @@ def _tensors(draw: DrawFn, stage: Stage, ranks: int, rows: int, experts: int) ->
     if stage == "logits":
         return {"logits": _values(draw, (rows, experts), np.float32)}
     if stage == "hidden":
-        width, latent = 2 * ranks, ranks
+        width = 2 * ranks
+        shapes = {
+            "hidden": (rows, width),
+            "router_weight": (experts, width),
+            "latent_down_weight": (ranks, width),
+        }
         return {
-            "hidden": _values(draw, (rows, width), _BF16),
-            "router_weight": _values(draw, (experts, width), _BF16),
-            "latent_down_weight": _values(draw, (latent, width), _BF16),
+            name: _values(draw, shape, _BF16, _MOST_OF_FACTOR) for name, shape in shapes.items()
         }
     piece = {"partials": ("latent_partials", ranks), "shards": ("latent_shards", 1)}
     name, columns = piece[stage]
@@ -93,7 +99,9 @@ def _tensors(draw: DrawFn, stage: Stage, ranks: int, rows: int, experts: int) ->
     }
 
 
-def _values(draw: DrawFn, shape: tuple[int, ...], dtype: Any) -> npt.NDArray[Any]:
-    numbers = st.integers(-_MOST, _MOST)
+def _values(
+    draw: DrawFn, shape: tuple[int, ...], dtype: Any, most: int = _MOST
+) -> npt.NDArray[Any]:
+    numbers = st.integers(-most, most)
     drawn = draw(arrays(np.int16, shape, elements=numbers, fill=st.just(0)))
     return (drawn * _STEP).astype(dtype)

@@ -1,7 +1,6 @@
 """``assert_equivalent``: what passes, what fails, and what a failing one says."""
 
 import shlex
-import subprocess
 import sys
 import unittest
 from collections.abc import Callable
@@ -14,6 +13,7 @@ import pytest
 from wrapped_path import WrappedPath
 
 import neartie
+from neartie.audit import cli
 from neartie.audit.equivalence import NotEquivalentError, objections
 from neartie.audit.evidence.load import load_evidence
 from neartie.audit.evidence.verify import verify_evidence
@@ -90,7 +90,7 @@ def test_the_message_is_one_to_act_on() -> None:
     text = message("route:select=radix_bf16", "near_tie:gap=3,geometry=mini,rows=24")
     for phrase in (
         "route:select=radix_bf16 is not shown to be equivalent to route: FAIL, NUMERICS-BEHAV",
-        "\nwhy:\n  - ",
+        "\nwhy:\n  - candidate at width 9: weights_not_from_ids in 48 of 48 rows",
         "far_swap: 24 of 48 rows at width 9, beyond the window of 2 ULP",
         "seen: near_tie:rows=24,gap=3 (24 rows); 2 ranks, cpu, policy default",
         "width 9, 12: reordered 24, far_swap 24 of 48 row x rank (24 rows)",
@@ -104,6 +104,8 @@ def test_the_message_is_one_to_act_on() -> None:
     ):
         assert phrase in text
     assert len(text.splitlines()) < 30
+    # What happened comes before what may have caused it.
+    assert text.index("far_swap: 24") < text.index("explained_by:")
 
 
 def test_rates_of_independent_rows_are_told_with_their_bound() -> None:
@@ -140,20 +142,17 @@ def test_the_code_in_the_message_rebuilds_the_row(
     assert ("float32" in printed) == isinstance(candidate, WrappedPath)
 
 
-def test_the_command_in_the_message_repeats_the_audit(tmp_path: Path) -> None:
+def test_the_command_in_the_message_repeats_the_audit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     policy = tmp_path / "strict.toml"
     policy.write_text("weight_budget_ulp = 0\n")
     text = message("route:select=hf", policy=policy)
     command = text.rpartition("repeat it: ")[2].splitlines()[0]
     assert shlex.split(command)[-3:] == ["--policy", str(policy), "--no-gate"]
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", *shlex.split(command)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 1, done.stderr
-    assert "budget 0" in done.stdout
+    monkeypatch.setattr(sys, "argv", shlex.split(command))
+    assert cli.exit_status() == 1
+    assert "budget 0" in capsys.readouterr().out
 
 
 def test_what_no_command_can_name_is_told() -> None:

@@ -9,11 +9,18 @@ from types import SimpleNamespace
 
 import pytest
 
+import neartie
 from neartie.audit.evidence.load import load_evidence
 from neartie.audit.evidence.verify import verify_evidence
 from neartie.audit.kept_evidence import EvidenceKeeper, directory_name
 from neartie.audit.pytest_plugin import edge_banks, edge_biases, edge_logits
-from neartie.banks.edges import BIAS_EDGES, EDGE_BANKS, LOGIT_EDGES
+from neartie.banks.edges import (
+    BIAS_EDGES,
+    EDGE_BANKS,
+    LOGIT_EDGES,
+    UNANSWERABLE_EDGES,
+    edge_spec,
+)
 
 TESTS = """
 import pytest
@@ -118,10 +125,8 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     place = tmp_path_factory.mktemp("session")
     (place / "test_mine.py").write_text(TESTS)
     done = run(place, "-n", "2", "--neartie-out", "kept")
-    outcomes = dict(
-        match.groups()[::-1]
-        for match in re.finditer(r"(PASSED|FAILED|SKIPPED|ERROR) (\S+)", done.stdout)
-    )
+    found = re.finditer(r"(PASSED|FAILED|SKIPPED|ERROR) (\S+)", done.stdout)
+    outcomes = {match[2]: match[1] for match in found}
     return SimpleNamespace(kept=place / "kept", outcomes=outcomes, done=done)
 
 
@@ -224,8 +229,23 @@ def test_a_directory_that_is_there_is_passed_over(tmp_path: Path) -> None:
 
 def test_edge_values_are_named_parameters() -> None:
     for parameters, edges in (
-        (edge_banks(), EDGE_BANKS),
+        (edge_banks(*EDGE_BANKS), EDGE_BANKS),
         (edge_logits(), LOGIT_EDGES),
         (edge_biases(), BIAS_EDGES),
     ):
         assert [parameter.id for parameter in parameters] == list(edges)
+
+
+@pytest.mark.parametrize("name", EDGE_BANKS)
+def test_a_right_path_passes_every_edge_that_can_be_answered(name: str) -> None:
+    spec = edge_spec(name, geometry="16x8x32x4", rows=10)
+    if name not in UNANSWERABLE_EDGES:
+        # Beyond 8 rows both run the same select; below, the fused one passes over infinite biases.
+        neartie.assert_equivalent("general", "route", spec, rows=[9], ranks=2)
+        assert spec in [
+            parameter.values[0] for parameter in edge_banks(geometry="16x8x32x4", rows=10)
+        ]
+        return
+    # Not even against itself.
+    with pytest.raises(AssertionError, match=r"zero_sum_weights|nonfinite_expert_selected"):
+        neartie.assert_equivalent("route", "route", spec, rows=[9], ranks=2)
