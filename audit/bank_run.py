@@ -56,6 +56,8 @@ class Pairing:
     ranks: int
     policy: Policy
     device: str = "cpu"
+    specs: tuple[str | None, str | None] = (None, None)
+    """What makes baseline and candidate again; None where only their names are known."""
 
 
 @dataclass
@@ -315,8 +317,8 @@ class BankRun:
             rank,
             replicas,
             pairing.ranks,
-            pairing.baseline.name,
-            pairing.candidate.name,
+            pairing.specs[0] or pairing.baseline.name,
+            pairing.specs[1] or pairing.candidate.name,
             judged.block.keys,
             judged.block.start,
             device=pairing.device,

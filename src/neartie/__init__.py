@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from .audit.certify import certify_forms
     from .audit.claims.check import check_claims
     from .audit.claims.load import load_claims
+    from .audit.equivalence import assert_equivalent
     from .audit.evidence.load import load_evidence
     from .audit.evidence.verify import verify_evidence
     from .audit.explain import explain_rows
@@ -25,6 +26,7 @@ __version__ = "0.1.0"
 # Loaded on first use: `import neartie` itself stays quick.
 _HOMES = {
     "Policy": "audit.policy",
+    "assert_equivalent": "audit.equivalence",
     "certify_forms": "audit.certify",
     "check_claims": "audit.claims.check",
     "explain_rows": "audit.explain",
@@ -44,6 +46,7 @@ _HOMES = {
 __all__ = [
     "Policy",
     "__version__",
+    "assert_equivalent",
     "certify_forms",
     "check_claims",
     "explain_rows",

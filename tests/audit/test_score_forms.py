@@ -127,15 +127,16 @@ def test_without_a_device_the_certified_bounds_say_which_form_could() -> None:
     assert "certificates of NVIDIA H200" in text
 
 
-def windows(gap: float, eligible: bool = True) -> str | None:
-    """Expert 1 is taken for expert 0, whose key is ``gap`` higher."""
+def windows(
+    gap: float, eligible: bool = True, third: float = 0.0, logit: float = 0.0
+) -> str | None:
+    """Expert 1 is taken for expert 0, whose key is ``gap`` higher; ``third`` has bias and logit."""
     keys = np.array([[0.5 + gap, 0.5, 0.25]], np.float32)
     can = np.array([[True, eligible, True]])
-    bias = np.array([-0.02, 0.03, 0.0], np.float32)
+    bias = np.array([-0.02, 0.03, third], np.float32)
+    logits = np.array([[0.0, 0.0, logit]], np.float32)
     ids = [np.array([[one]], np.int32) for one in (0, 1)]
-    return form_windows.windows_that_allow(
-        keys, can, ids[0], ids[1], np.zeros((1, 3), np.float32), bias
-    )
+    return form_windows.windows_that_allow(keys, can, ids[0], ids[1], logits, bias)
 
 
 def test_bounds_name_a_form_only_where_they_tell_forms_apart() -> None:
@@ -145,6 +146,13 @@ def test_bounds_name_a_form_only_where_they_tell_forms_apart() -> None:
     assert windows(2.0**-19) is not None
     # With another group's expert, sums of keys decide, and no window is known.
     assert windows(2.0**-19, eligible=False) is None
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
+def test_values_that_are_no_numbers_leave_the_bounds_of_the_others(value: float) -> None:
+    assert windows(2.0**-19, third=value) == windows(2.0**-19)
+    assert windows(2.0**-19, logit=value) == windows(2.0**-19)
+    assert windows(value) is None
 
 
 def test_the_device_forms_are_tried_where_there_is_a_device(monkeypatch: Any) -> None:
