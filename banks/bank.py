@@ -15,10 +15,13 @@ from .errors import InputError
 from .geometry import Geometry, ScoringRule, TieContract
 
 Array = npt.NDArray[Any]
-Stage = Literal["hidden", "partials", "shards", "logits"]
+Stage = Literal["hidden", "partials", "shards", "logits", "outputs"]
 
-STAGES: Final = ("hidden", "partials", "shards", "logits")
-"""Where the recorded inputs start; work of earlier stages is not in the bank."""
+STAGES: Final = ("hidden", "partials", "shards", "logits", "outputs")
+"""Where the recorded inputs start; work of earlier stages is not in the bank.
+
+``outputs`` has no input at all: recorded outputs can be held against each other, and nothing else.
+"""
 
 NO_UNIT: Final = "none"
 """Independence unit of rows that were chosen or made to provoke something: they bound no rate."""
