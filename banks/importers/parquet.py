@@ -58,9 +58,8 @@ def _column(path: Path, file: pq.ParquetFile, field: pa.Field) -> Column:
     what, where = f"column {field.name}", str(path)
     kind = field.type
     inner = kind
-    lists = (
-        pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind) or pa.types.is_large_list(kind)
-    )
+    tests = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+    lists = any(test(kind) for test in tests)
     if lists:
         inner = kind.value_type
     metadata = field.metadata or {}

@@ -3,12 +3,12 @@
 The array is [tokens, layers, k] logical expert ids, one dump a request, as the engines return it:
 
 - vLLM (``routed_experts``, pull requests 28284 and 39568): base64 of a .npy of uint8 or uint16;
-- SGLang (``srt/state_capturer/routed_experts.py`` in 0.5.23): base64 of bare int32 in ``meta_info``,
-  layers being all layers of the model, so dense ones too;
-- Dynamo and prime-rl: ``{"data": base64, "shape": [...], "dtype": ...}``, with ``start`` as the token
-  at which it begins;
-- miles and slime, whose ``Replay.record`` keeps a tensor [tokens, k] a layer and step; Megatron-LM's
-  RouterReplay keeps one a layer: a list of them, saved by torch.save.
+- SGLang (``srt/state_capturer/routed_experts.py`` in 0.5.23): base64 of bare int32 in
+  ``meta_info``, layers being all layers of the model, so dense ones too;
+- Dynamo and prime-rl: ``{"data": base64, "shape": [...], "dtype": ...}``, with ``start`` as the
+  token at which it begins;
+- miles and slime, whose ``Replay.record`` keeps a tensor [tokens, k] a layer and step;
+  Megatron-LM's RouterReplay keeps one a layer: a list of them, saved by torch.save.
 
 A slot that nothing was selected for is -1.
 """
@@ -36,6 +36,7 @@ from .torch_file import load_safely, tensor_column
 
 FILL: Final = -1
 _KINDS: Final = "iu"
+_BARE: Final = ("uint8", "uint16", "int16", "int32", "int64")
 
 
 @dataclass(frozen=True)
@@ -208,12 +209,10 @@ def _npy(data: bytes, where: str) -> Array:
 def _bare(data: bytes, fields: Mapping[str, Any], reading: Reading, where: str) -> Array:
     """Bytes without a shape of their own: the fields give it, or layers and k."""
     dtype = fields.get("dtype", "int32")
-    if dtype not in ("uint8", "uint16", "int16", "int32", "int64"):
-        raise BankError(
-            "routed_experts.dtype", dtype, "uint8, uint16, int16, int32 or int64", where
-        )
-    values = np.frombuffer(data[: len(data) // np.dtype(dtype).itemsize * np.dtype(dtype).itemsize],
-                           dtype)  # fmt: skip
+    if dtype not in _BARE:
+        raise BankError("routed_experts.dtype", dtype, f"one of {', '.join(_BARE)}", where)
+    size = np.dtype(dtype).itemsize
+    values = np.frombuffer(data[: len(data) // size * size], dtype)
     shape = fields.get("shape")
     if shape is None:
         assert reading.geometry is not None

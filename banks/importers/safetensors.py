@@ -34,7 +34,7 @@ DTYPES: Final[dict[str, np.dtype[Any]]] = {
     "I64": np.dtype(np.int64),
     "U64": np.dtype(np.uint64),
 }
-"""By the name in the file; a tensor of another dtype is there for the others, and cannot be read."""
+"""By the name in the file; a tensor of another dtype cannot be read, the others of its file can."""
 
 
 def read_safetensors(path: Path, reading: Reading) -> Content:
