@@ -272,6 +272,20 @@ class _Reweighted(Bank):
         return self._base.read(start, stop)
 
 
+def require_inputs(bank: Bank) -> None:
+    """Refuse a bank of recorded outputs alone.
+
+    Raises:
+        InputError: tells what can be done with it.
+    """
+    if bank.stage == "outputs":
+        expected = (
+            "one with inputs: outputs alone can be held against each other (bank compare), "
+            "or joined to a bank of the same rows (bank merge --join)"
+        )
+        raise InputError("stage", bank.stage, expected, bank.name)
+
+
 def _joined(blocks: list[RowBlock]) -> RowBlock:
     """Blocks of the same columns as one, in their order."""
 

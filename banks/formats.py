@@ -136,8 +136,8 @@ def _tells(path: Path) -> bool:
 def export_bank(
     spec: str | Path, target: str | Path, *, format: str | None = None,
     writing: Writing | None = None,
-) -> None:  # fmt: skip
-    """Write a bank as a file (or directory) of another format.
+) -> Format:  # fmt: skip
+    """Write a bank as a file (or directory) of another format, which is returned.
 
     Args:
         spec: the bank, as ``open_bank`` takes it.
@@ -155,3 +155,4 @@ def export_bank(
     if not path.absolute().parent.is_dir():
         raise BankError("directory", str(path.parent), "an existing directory", str(path))
     found.writer()(content, path, writing or Writing())
+    return found

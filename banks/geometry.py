@@ -128,9 +128,9 @@ def parse_geometry(text: str, name: str, where: str) -> tuple[Geometry, ScoringR
         if key == "name":
             name = value
             continue
-        known = [field for field in Geometry.__slots__ if field != "name"]
-        if key not in known:
-            raise InputError("geometry", key, f"one of {', '.join(known)}", where)
+        sizes = [field for field in Geometry.__slots__ if field != "name"]
+        if key not in sizes:
+            raise InputError("geometry", key, f"one of {', '.join(sizes)}", where)
         if not value.isascii() or not value.isdecimal() or len(value) > 9:
             raise InputError(f"geometry {key}", value or "nothing", "a whole number", where)
         fields[key] = int(value)

@@ -48,8 +48,8 @@ def _one(path: Path) -> Content:
     columns = {field.name: _column(path, file, field) for field in schema}
     if len(columns) != len(schema):
         raise BankError("columns", "one of a name twice", "each once", where)
-    text = (schema.metadata or {}).get(HEADER_KEY.encode())
-    header = parse_exported(None if text is None else text.decode("utf-8", "replace"), where)
+    kept: bytes | None = (schema.metadata or {}).get(HEADER_KEY.encode())
+    header = parse_exported(None if kept is None else kept.decode("utf-8", "replace"), where)
     return Content(where, columns, header)
 
 
@@ -77,9 +77,9 @@ def _column(path: Path, file: pq.ParquetFile, field: pa.Field) -> Column:
 
 def _dtype(kind: pa.DataType, named: str, what: str, where: str) -> np.dtype[Any]:
     plain = pa.types.is_integer(kind) or pa.types.is_floating(kind)
-    dtype = np.dtype(kind.to_pandas_dtype()) if plain else None
-    if dtype is None:
+    if not plain:
         raise BankError(f"{what} type", kind, "numbers, or lists of numbers", where)
+    dtype: np.dtype[Any] = np.dtype(kind.to_pandas_dtype())
     if named and (named not in DTYPES or DTYPES[named].itemsize != dtype.itemsize):
         raise BankError(f"{what} dtype", named, f"a dtype of {dtype.itemsize} bytes", where)
     return DTYPES[named] if named else dtype

@@ -224,8 +224,8 @@ def _group_column(name: str, dumps: list[_Dump]) -> tuple[str, Column]:
     where = str(ranked[0].path)
     shapes = {part.shape for part, _ in loaded}
     if len(shapes) != 1 or not loaded[0][0].shape:
-        got = sorted(list(shape) for shape in shapes)
-        raise BankError(f"shapes of {name}", got, "one, with tokens as first axis", where)
+        found = sorted(list(shape) for shape in shapes)
+        raise BankError(f"shapes of {name}", found, "one, with tokens as first axis", where)
     layout = _layout(name, loaded[0][1], where)
     parts = [part for part, _ in loaded]
     if layout == "replicated":
