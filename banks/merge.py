@@ -62,7 +62,8 @@ def _narrow(values: npt.NDArray[np.int64], like: Array, where: str) -> Array:
 
 
 def _shifts(banks: Sequence[Bank]) -> list[int]:
-    shifts, end = [], 0
+    shifts: list[int] = []
+    end = 0
     for bank in banks:
         spans = [read_keys(bank, start, stop)["step"] for start, stop in steps(bank.rows)]
         lowest, highest = min(int(s.min()) for s in spans), max(int(s.max()) for s in spans)

@@ -81,7 +81,8 @@ def _check_nans(name: str, values: Array, start: int, where: str) -> None:
     held = bits(values)
     if held.dtype.kind == "f":
         held = held.view(f"u{held.dtype.itemsize}")
-    odd = np.argwhere(np.isnan(values) & (held != usual))
+    with np.errstate(invalid="ignore"):
+        odd = np.argwhere(np.isnan(values) & (held != usual))
     if len(odd):
         row, place = odd[0].tolist()
         got = f"a NaN with the bits {int(held[row, place]):#x}"
