@@ -123,6 +123,7 @@ class _Assembly:
         self.weights = self._read_weights()
         self.geometry = self._geometry()
         self.unit = self._unit()
+        self.only_layer: int | None = None
 
     def write(self, directory: str | Path) -> str:
         widths = self.recording.widths
@@ -360,7 +361,18 @@ class _Assembly:
         columns = dict(made)
         for name, found in self.keys.items():
             columns[name] = found.column.read(start, stop).astype(found.dtype, copy=False)
+        if self.weights:
+            self._check_layer(columns["layer"], start)
         return columns
+
+    def _check_layer(self, layers: Array, start: int) -> None:
+        if self.only_layer is None:
+            self.only_layer = int(layers[0])
+        other = np.flatnonzero(layers != self.only_layer)
+        if len(other):
+            got = int(layers[other[0]])
+            expected = f"{self.only_layer} in every row: a bank has the weights of one layer"
+            raise BankError(f"layer[{start + other[0]}]", got, expected, self.content.where)
 
     def _layer(self) -> int:
         if self.recording.layer is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 import struct
 import zipfile
 from collections.abc import Mapping
@@ -47,8 +48,8 @@ def load_safely(path: Path) -> Any:
     except _BROKEN as error:
         text = " ".join(str(error).split()) or type(error).__name__
         if "weights_only" in text.lower() or isinstance(error, pickle.UnpicklingError):
-            named = text.partition("Unsupported global: GLOBAL ")[2].partition(" was not")[0]
-            got = f"an object of {named}" if named else "objects"
+            named = re.search(r"GLOBAL ([\w.]+)", text)
+            got = f"an object of {named[1]}" if named else "objects"
             expected = "tensors, numbers and text: no other object is unpickled"
             raise BankError("file", got, expected, where) from None
         raise BankError("file", text[:200], "a file of torch.save", where) from None
