@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -95,12 +96,14 @@ def _length(kind: pa.DataType, reader: _Reader, rows: int, what: str, where: str
 
 
 def _shape(text: bytes, length: int, what: str, where: str) -> tuple[int, ...]:
-    try:
+    sizes: Any = None
+    with contextlib.suppress(ValueError):
         sizes = json.loads(text)
-    except ValueError:
-        sizes = None
-    whole = isinstance(sizes, list) and all(type(size) is int and size > 0 for size in sizes)
-    if not whole or int(np.prod(sizes, dtype=np.float64)) != length:
+    if (
+        not isinstance(sizes, list)
+        or not all(type(size) is int and size > 0 for size in sizes)
+        or int(np.prod(sizes, dtype=np.float64)) != length
+    ):
         raise BankError(f"{what} shape", text.decode("utf-8", "replace"), f"{length} values", where)
     return tuple(sizes)
 

@@ -88,7 +88,7 @@ def test_what_needs_inputs_is_refused(joined: Path) -> None:
     with pytest.raises(InputError, match=message):
         run_audit(str(joined))
     with pytest.raises(InputError, match=message):
-        run_gate(str(joined), rows=100)
+        run_gate("standalone", "fused", str(joined), rows=100)
     with pytest.raises(
         BankError, match="recorded outputs=gpu, but should be one of rollout, train"
     ):

@@ -219,7 +219,7 @@ def test_a_member_that_is_not_what_it_was(tmp_path: Path) -> None:
     at = bytes(data).index(LOGITS.tobytes())
     data[at + 9] ^= 1
     path.write_bytes(data)
-    with pytest.raises(BankError, match="tensor logits=Bad CRC-32 .*but should be readable"):
+    with pytest.raises(BankError, match=r"tensor logits=Bad CRC-32 .*but should be readable"):
         import_files([path], tmp_path / "bank")
 
 
@@ -235,15 +235,18 @@ def test_a_member_that_claims_more_than_it_has(tmp_path: Path) -> None:
         import_files([path], tmp_path / "bank")
 
 
+FLOATS = pa.list_(pa.float32())
+
+
 @pytest.mark.parametrize(
     ("column", "message"),
     [
         (
-            pa.array([[1.0, 2.0], None], pa.list_(pa.float32())),
+            pa.array([[1.0, 2.0], None], FLOATS),
             "column logits=1 nulls, but should be none",
         ),
         (
-            pa.array([[1.0, 2.0], [1.0]], pa.list_(pa.float32())),
+            pa.array([[1.0, 2.0], [1.0]], FLOATS),
             "column logits=lists of 1 to 2, but should be lists of 2",
         ),
         (pa.array(["a", "b"]), "column logits type=string, but should be numbers"),
@@ -303,7 +306,7 @@ def test_a_header_that_lies(tmp_path: Path) -> None:
             import_files([tmp_path / "b.npz"], tmp_path / "bank")
     arrays["neartie"] = np.frombuffer(pickle.dumps(header), np.uint8)
     np.savez(tmp_path / "b.npz", **arrays)
-    with pytest.raises(BankError, match="header=.*but should be JSON"):
+    with pytest.raises(BankError, match=r"header=.*but should be JSON"):
         import_files([tmp_path / "b.npz"], tmp_path / "bank")
 
 

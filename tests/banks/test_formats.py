@@ -83,8 +83,8 @@ def test_options_that_the_file_answers_itself(tmp_path: Path) -> None:
     export_bank(tmp_path / "bank", tmp_path / "a.npz")
     with pytest.raises(InputError, match="stage=given, but should be absent: the file says"):
         import_files([tmp_path / "a.npz"], tmp_path / "back", stage="logits")
+    reading = Reading(geometry=open_bank(tmp_path / "bank").geometry)
     with pytest.raises(InputError, match="geometry=given, but should be absent"):
-        reading = Reading(geometry=open_bank(tmp_path / "bank").geometry)
         import_files([tmp_path / "a.npz"], tmp_path / "back", reading=reading)
     assert not (tmp_path / "back").exists()
 
@@ -117,7 +117,7 @@ def test_a_taken_name_is_left_alone(tmp_path: Path) -> None:
             export_bank(tmp_path / "bank", target, format=name)
         assert target.read_text() == "mine"
         target.unlink()
-    with pytest.raises(BankError, match="directory=.*but should be an existing directory"):
+    with pytest.raises(BankError, match=r"directory=.*but should be an existing directory"):
         export_bank(tmp_path / "bank", tmp_path / "none" / "a.npz")
 
 
@@ -138,7 +138,7 @@ def test_a_writer_that_fails_leaves_nothing(
 
 
 def test_formats_are_told_by_suffix(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="file=.xyz, but should be one whose suffix tells"):
+    with pytest.raises(InputError, match=r"file=.xyz, but should be one whose suffix tells"):
         import_files([tmp_path / "a.xyz"], tmp_path / "back")
     with pytest.raises(InputError, match="format=yaml, but should be one of safetensors, npz"):
         import_files([tmp_path / "a.npz"], tmp_path / "back", format="yaml")

@@ -42,7 +42,7 @@ def any_floats(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any, pla
     kind = np.dtype(dtype)
     if plain:
         return rng.standard_normal(shape).astype(kind)
-    bits = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}[kind.itemsize]
+    bits: Any = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}[kind.itemsize]
     raw = rng.integers(0, np.iinfo(bits).max, shape, dtype=bits, endpoint=True)
     return raw.view(kind)
 
@@ -62,7 +62,7 @@ def write_random(kind: Kind, directory: Path, name: str = "random/bank") -> str:
         return any_floats(rng, shape, dtype, plain)
 
     row = np.arange(kind.rows, dtype=np.int32)
-    keys = {
+    keys: dict[str, Array] = {
         "layer": np.full_like(row, 3),
         "step": row // kind.launches,
         "row": row % kind.launches,
@@ -87,7 +87,7 @@ def write_random(kind: Kind, directory: Path, name: str = "random/bank") -> str:
             inputs["latent_partials"] = floats(RANKS, kind.rows, g.latent, dtype=BF16)
         else:
             inputs["latent_shards"] = floats(RANKS, kind.rows, g.latent // RANKS, dtype=BF16)
-    weights = {}
+    weights: dict[str, Array] = {}
     if kind.stage != "outputs":
         weights["correction_bias"] = floats(g.experts)
     if kind.stage == "hidden":
