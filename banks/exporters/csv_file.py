@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import itertools
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import ml_dtypes
 import numpy as np
@@ -18,7 +18,10 @@ from ..importers.directory import HEADER_NAME, ROWS_STEM
 from ..interchange import Column, Content, steps
 from .writing import Writing, bits, header_text, row_columns, weight_columns
 
-_QUIET_NAN = {
+_LINES: Final = 256
+"""Lines that are made at a time: a number's text takes ten times its own memory."""
+
+_QUIET_NAN: Final = {
     np.dtype(np.float32): 0x7FC00000,
     np.dtype(np.float64): 0x7FF8000000000000,
     np.dtype(np.float16): 0x7E00,
@@ -54,7 +57,7 @@ def _write(path: Path, columns: dict[str, Column], where: str) -> None:
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow([n for name, column in columns.items() for n in _names(name, column)])
-        for start, stop in steps(rows):
+        for start, stop in steps(rows, _LINES):
             cells = [_texts(name, c, start, stop, where) for name, c in columns.items()]
             writer.writerows([*itertools.chain(*line)] for line in zip(*cells, strict=True))
 

@@ -112,19 +112,24 @@ def _requests(content: Content) -> list[tuple[int, int]]:
 
 
 def _tokens(content: Content, rows: tuple[int, int]) -> int:
-    row = content.columns["row"].read(*rows)
+    row = content.columns["row"]
+    highest = max(int(row.read(*part).max()) for part in _parts(rows))
     # Tokens that no layer captured at a request's end are known to the import alone.
     replay = dict(dict(content.header or {}).get("provenance", {})).get("replay")
     step = int(content.columns["step"].read(rows[0], rows[0] + 1)[0])
     tokens = replay.get("tokens") if isinstance(replay, dict) else None
     known = tokens[step] if isinstance(tokens, list) and 0 <= step < len(tokens) else 0
-    return max(int(row.max()) + 1, int(known))
+    return max(highest + 1, int(known))
+
+
+def _parts(rows: tuple[int, int]) -> list[tuple[int, int]]:
+    start, stop = rows
+    return [(start + low, start + high) for low, high in steps(stop - start)]
 
 
 def _fill(content: Content, name: str, rows: tuple[int, int], ids: npt.NDArray[np.int32]) -> None:
     ids[:] = FILL
-    for start in range(*rows, 2048):
-        stop = min(start + 2048, rows[1])
+    for start, stop in _parts(rows):
         token = content.columns["row"].read(start, stop)
         layer = content.columns["layer"].read(start, stop)
         ids[token, layer] = content.columns[name].read(start, stop)
