@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ..banks.bank import Bank
+from ..banks.bank import Bank, require_inputs
 from ..banks.errors import InputError
 from ..banks.open import expand_banks
 from ..kernels.contract import Path as FrontPath
@@ -159,6 +159,7 @@ def _open(banks: str | Bank | Sequence[str | Bank], ranks: int) -> list[Bank]:
                 raise InputError(f"bank {what}", value, "of one bank only", bank.name)
             seen.add(value)
     for bank in opened:
+        require_inputs(bank)
         bank.geometry.check_ranks(ranks)
         if bank.rows >= MAX_BANK_ROWS:
             raise InputError("rows", bank.rows, f"below {MAX_BANK_ROWS:,}", bank.name)

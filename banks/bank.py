@@ -16,10 +16,13 @@ from .errors import InputError
 from .geometry import Geometry, ScoringRule, TieContract
 
 Array = npt.NDArray[Any]
-Stage = Literal["hidden", "partials", "shards", "logits"]
+Stage = Literal["hidden", "partials", "shards", "logits", "outputs"]
 
-STAGES: Final = ("hidden", "partials", "shards", "logits")
-"""Where the recorded inputs start; work of earlier stages is not in the bank."""
+STAGES: Final = ("hidden", "partials", "shards", "logits", "outputs")
+"""Where the recorded inputs start; work of earlier stages is not in the bank.
+
+``outputs`` has no input at all: recorded outputs can be held against each other, and nothing else.
+"""
 
 NO_UNIT: Final = "none"
 """Independence unit of rows that were chosen or made to provoke something: they bound no rate."""
@@ -276,6 +279,20 @@ class _Reweighted(Bank):
 
     def _read(self, start: int, stop: int) -> RowBlock:
         return self._base.read(start, stop)
+
+
+def require_inputs(bank: Bank) -> None:
+    """Refuse a bank of recorded outputs alone.
+
+    Raises:
+        InputError: tells what can be done with it.
+    """
+    if bank.stage == "outputs":
+        expected = (
+            "one with inputs: outputs alone can be held against each other (bank compare), "
+            "or joined to a bank of the same rows (bank merge --join)"
+        )
+        raise InputError("stage", bank.stage, expected, bank.name)
 
 
 def _joined(blocks: list[RowBlock]) -> RowBlock:

@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
-from ...banks.bank import Bank
+from ...banks.bank import Bank, require_inputs
 from ...banks.errors import InputError
 from ...banks.open import GENERATORS, SHIPPED, SHIPPED_BANKS, expand_banks, open_bank
 from ...kernels.contract import check_width
@@ -149,6 +149,8 @@ def make_plan(
     )
     specs = _bank_specs([source] if isinstance(source, str) else list(source), rows, seed)
     banks = [open_bank(spec) for spec in specs]
+    for bank in banks:
+        require_inputs(bank)
     shares = _shares(banks, rows)
     if sides[0].recorded is not None or sides[1].recorded is not None:
         widths = recorded_widths(banks, sides, widths)
