@@ -11,7 +11,7 @@ import ml_dtypes
 import numpy as np
 import torch
 
-from ..bank import Array
+from ..bank import KEYS, NO_UNIT, Array
 from ..errors import InputError
 from .background import BackgroundWriter
 from .shard import ShardWriter, spans
@@ -34,6 +34,45 @@ class Mark:
 
     rows: Array | None = None
     keys: Mapping[str, Array | int] = field(default_factory=dict)
+
+
+def make_mark(rows: Any, keys: Mapping[str, Any]) -> Mark:
+    """Return the checked mark.
+
+    Raises:
+        InputError: rows that do not ascend, or keys that are no integers or have a taken name.
+    """
+    chosen = None if rows is None else _ascending(rows)
+    return Mark(chosen, {name: _key(name, values) for name, values in keys.items()})
+
+
+def _ascending(rows: Any) -> Array:
+    if not np.size(rows):
+        return np.zeros(0, np.int64)
+    array = _integers(rows, "rows")
+    if array.dtype.kind == "b":
+        return np.flatnonzero(array)
+    whole = array.astype(np.int64)
+    if (np.diff(whole) <= 0).any():
+        raise InputError("rows", "numbers that do not ascend", "ascending", "mark")
+    return whole
+
+
+def _key(name: str, values: Any) -> Array | int:
+    if name in (*KEYS, NO_UNIT):
+        raise InputError("key", name, "another name: this one is taken", "mark")
+    if isinstance(values, int):
+        return values
+    array = _integers(values, name)
+    return array.astype(np.int32 if array.dtype.itemsize <= 4 else np.int64)
+
+
+def _integers(values: Any, what: str) -> Array:
+    found = values.detach().cpu().numpy() if isinstance(values, torch.Tensor) else values
+    array = np.asarray(found).reshape(-1)
+    if array.dtype.kind not in "iub":
+        raise InputError(what, array.dtype, "integers", "mark")
+    return array
 
 
 class Stream:

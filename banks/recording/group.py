@@ -17,22 +17,33 @@ class Group:
 
     Args:
         group: a torch.distributed group; None is the default group where there is one, else this
-            process alone.
+            process alone; or (rank, ranks) of processes that do not talk here.
 
     Attributes:
         rank: this process.
         ranks: how many there are.
+        talks: whether they tell each other; else each is on its own.
+
+    Raises:
+        InputError: a rank that is none of the ranks.
     """
 
     def __init__(self, group: Any = None) -> None:
         self._group = group
-        together = dist.is_available() and dist.is_initialized()
-        self.rank: Final[int] = dist.get_rank(group) if together else 0
-        self.ranks: Final[int] = dist.get_world_size(group) if together else 1
+        self.talks = not isinstance(group, tuple) and dist.is_available() and dist.is_initialized()
+        rank, ranks = (0, 1)
+        if isinstance(group, tuple):
+            rank, ranks = group
+        elif self.talks:
+            rank, ranks = dist.get_rank(group), dist.get_world_size(group)
+        if not 0 <= rank < ranks:
+            raise InputError("rank", rank, f"0..{ranks - 1}", "record group")
+        self.rank: Final[int] = rank
+        self.ranks: Final[int] = ranks
 
     def gather(self, value: object) -> list[Any]:
-        """Return every rank's value, in the order of ranks; each rank must call."""
-        if self.ranks == 1:
+        """Return every rank's value, in the order of ranks (without talk, the own one alone)."""
+        if not self.talks:
             return [value]
         values: list[Any] = [None] * self.ranks
         dist.all_gather_object(values, value, group=self._group)
@@ -61,15 +72,18 @@ class Group:
         return result  # type: ignore[return-value]
 
     def from_first(self, work: Callable[[], T]) -> T:
-        """Return on every rank what rank 0's ``work`` returns, or raise what it raises."""
+        """Return on every rank what rank 0's ``work`` returns, or raise what it raises.
+
+        Ranks that do not talk each do the work.
+        """
         outcome: tuple[T | None, Exception | None] = (None, None)
-        if self.rank == 0:
+        if self.rank == 0 or not self.talks:
             try:
                 outcome = (work(), None)
             # As above: every rank raises it.
             except Exception as error:
                 outcome = (None, error)
-        if self.ranks > 1:
+        if self.talks:
             holder: list[Any] = [outcome]
             dist.broadcast_object_list(holder, group=self._group, group_src=0)
             outcome = holder[0]

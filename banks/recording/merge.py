@@ -68,11 +68,20 @@ def check_target(target: Path) -> None:
     Raises:
         BankError: it is so.
     """
-    if not target.absolute().parent.is_dir():
-        raise BankError("directory", target.parent, "an existing directory", "record")
+    check_parent(target)
     taken = target.is_symlink() or (target.exists() and not target.is_dir())
     if taken or (target.is_dir() and any(target.iterdir())):
         raise BankError("directory", target, "new or empty", "record")
+
+
+def check_parent(target: Path) -> None:
+    """Refuse a directory whose parent does not exist.
+
+    Raises:
+        BankError: it does not.
+    """
+    if not target.absolute().parent.is_dir():
+        raise BankError("directory", target.parent, "an existing directory", "record")
 
 
 @dataclass(frozen=True, slots=True)
