@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 
@@ -51,6 +51,10 @@ class RankDisagreement(BankError):
         ranks = ", ".join(str(rank) for rank in sorted({one.rank for one in found}))
         got = f"other bits than the other ranks' in {len(found)} places (odd ranks: {ranks})"
         super().__init__(str(found[0]), got, "the same on every rank", where)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle by the parts."""
+        return type(self), (self.found, self.where)
 
 
 def odd_ranks(values: Sequence[bytes]) -> list[int]:
