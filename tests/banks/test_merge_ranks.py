@@ -1,6 +1,7 @@
 """Shards of ranks become banks with rank layouts; a rank that disagrees is named."""
 
 import json
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from torch import nn
 from toy_moe import EXPERTS, HIDDEN, LATENT, SPEC, ToyGate, ToyModel, toy_input
 
 import neartie
+from neartie.audit.cli import exit_status
 from neartie.banks.errors import BankError, InputError
 from neartie.banks.recording.agree import Disagreement, RankDisagreement, odd_ranks
 from neartie.banks.recording.capture import to_numpy
@@ -225,3 +227,34 @@ def test_shards_that_are_missing_or_damaged(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"file=nothing.*rank1"):
         neartie.merge_ranks(place, tmp_path / "bank")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["ranks"]
+
+
+def test_the_command_line_merges_or_names_the_rank(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(*words: str) -> tuple[int, str]:
+        monkeypatch.setattr(sys, "argv", ["neartie", "bank", "merge-ranks", *words])
+        return exit_status(), capsys.readouterr().out
+
+    models = [ToyModel().layers[1], ToyModel().layers[1]]
+    good = str(_shards(tmp_path / "good", models, _same))
+    assert run(good, str(tmp_path / "bank"), "--json")[0] == 0
+    digest = neartie.open_bank(tmp_path / "bank" / "layer0").digest
+    status, printed = run(good, str(tmp_path / "again"))
+    assert (status, printed) == (0, f"good/layer0: sha256 {digest}\n")
+    assert run(good, str(tmp_path / "bank"))[0] == 2
+    assert run(str(tmp_path), str(tmp_path / "other"))[0] == 2
+    models[1].gate.bias[5] += 1
+    bad = str(_shards(tmp_path / "bad", models, _same))
+    status, printed = run(bad, str(tmp_path / "other"))
+    assert status == 1
+    first, second, *_ = printed.splitlines()
+    assert first.startswith("ranks disagree in ")
+    assert second == "rank 1, layer 0: correction_bias"
+    status, printed = run(bad, str(tmp_path / "other"), "--json")
+    assert status == 1
+    found = json.loads(printed)["disagreements"]
+    assert found[0] == {
+        "rank": 1, "layer": 0, "step": None, "row": None, "tensor": "correction_bias",
+    }  # fmt: skip
+    assert not (tmp_path / "other").exists()
