@@ -19,12 +19,16 @@ if TYPE_CHECKING:
     from .audit.replay import replay_row
     from .audit.run import run_audit
     from .banks.open import open_bank
+    from .banks.recording.merge import merge_ranks
+    from .banks.recording.record import record
+    from .banks.recording.spec import GateSpec
     from .kernels.registry import make_path, register
 
 __version__ = "0.1.0"
 
 # Loaded on first use: `import neartie` itself stays quick.
 _HOMES = {
+    "GateSpec": "banks.recording.spec",
     "Policy": "audit.policy",
     "assert_equivalent": "audit.equivalence",
     "certify_forms": "audit.certify",
@@ -34,8 +38,10 @@ _HOMES = {
     "load_evidence": "audit.evidence.load",
     "load_policy": "audit.policy",
     "make_path": "kernels.registry",
+    "merge_ranks": "banks.recording.merge",
     "open_bank": "banks.open",
     "plan_rows": "audit.plan",
+    "record": "banks.recording.record",
     "register": "kernels.registry",
     "replay_row": "audit.replay",
     "run_audit": "audit.run",
@@ -44,6 +50,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "GateSpec",
     "Policy",
     "__version__",
     "assert_equivalent",
@@ -54,8 +61,10 @@ __all__ = [
     "load_evidence",
     "load_policy",
     "make_path",
+    "merge_ranks",
     "open_bank",
     "plan_rows",
+    "record",
     "register",
     "replay_row",
     "run_audit",
