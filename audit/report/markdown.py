@@ -11,6 +11,7 @@ import jinja2
 
 from ...banks.errors import printable
 from ..record import AuditRecord
+from .explanations import explanation_table
 from .figures import (
     bank_table,
     certificate_text,
@@ -32,7 +33,8 @@ MAX_CHARACTERS: Final = 65_536
 
 _CERTIFICATES_SHOWN: Final = 5
 _TABLES: Final = (
-    set_table, triangle_table, weight_table, bank_table, audit_gate_table, claims_table,
+    set_table, triangle_table, weight_table, bank_table, audit_gate_table, explanation_table,
+    claims_table,
 )  # fmt: skip
 
 
