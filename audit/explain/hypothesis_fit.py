@@ -205,7 +205,12 @@ class _Fitter:
     def form(self, form: str) -> Fit:
         """One score form on its own."""
         fit = self._fit(RIGHT, form)
-        return replace(fit, name=f"{FORM_PREFIX}{form}")
+        reference = same_set(self.selects.ids(RIGHT, form), self.failing.expected)
+        ids, values, scoring, order = self.selects.in_order(RIGHT, form)
+        rule = np.take_along_axis(self.failing.rule, order, axis=1)
+        budget = self.failing.budget_ulp[:, None]
+        near = _between(weigh(values, ids, scoring)[0], _moved(rule, -budget), _moved(rule, budget))
+        return replace(fit, name=f"{FORM_PREFIX}{form}", reference=reference & near)
 
     def mistake(self, mistake: Mistake) -> Fit:
         """A mistake with the score form that suits it best."""
@@ -254,12 +259,16 @@ class _Fitter:
             for steps in (-budget, budget)
         ]
         low, high = np.minimum(*ends), np.maximum(*ends)
-        found = []
-        for weights in (seen.weights, self.failing.rule):
-            mine = np.take_along_axis(weights, order, axis=1)
-            with np.errstate(invalid="ignore"):
-                found.append(np.asarray(((low <= mine) & (mine <= high)).all(axis=1)))
-        return found[0], found[1]
+        own, rule = (
+            _between(np.take_along_axis(weights, order, axis=1), low, high)
+            for weights in (seen.weights, self.failing.rule)
+        )
+        return own, rule
+
+
+def _between(values: F32, low: F32, high: F32) -> Bools:
+    """Whether all values [row, slot] of each row lie in their ranges."""
+    return np.asarray(((low <= values) & (values <= high)).all(axis=1))
 
 
 def _moved(values: F32, steps: I64) -> F32:
