@@ -213,8 +213,16 @@ class _Fitter:
         return replace(fit, name=f"{FORM_PREFIX}{form}", reference=reference & near)
 
     def mistake(self, mistake: Mistake) -> Fit:
-        """A mistake with the score form that suits it best."""
-        return max((self._fit(mistake, form) for form in self._forms), key=lambda fit: fit.rank)
+        """A mistake with the score form that suits it best.
+
+        Where exact scores give no row's ids and no row's weights, other scores, which are a few
+        ULP away, are not tried.
+        """
+        first = self._fit(mistake, self._forms[0])
+        if not (first.ids.any() or first.close.any()):
+            return first
+        others = (self._fit(mistake, form) for form in self._forms[1:])
+        return max((first, *others), key=lambda fit: fit.rank)
 
     def _fit(self, mistake: Mistake, form: str) -> Fit:
         seen = self.failing.seen

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final
 
 import jinja2
@@ -99,6 +100,7 @@ def render_cut(name: str, context: Mapping[str, Any]) -> str:
     return text[: MAX_CHARACTERS - len(end)] + end
 
 
+@cache
 def _template(name: str, cut: Cut) -> jinja2.Template:
     # Markdown, not HTML: texts are escaped by the filters `cell` and `code` instead.
     environment = jinja2.Environment(

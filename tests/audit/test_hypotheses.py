@@ -61,9 +61,7 @@ def test_weights_by_arrays_are_those_of_the_select_loop(normalise: str, order: s
     logits, bias = inputs()
     rule = replace(SELECTS["hf"], score="exp", normalise=normalise, weight_sum=order)
     ids, weights = select(rule, logits, bias, GEOMETRY, SCORING)
-    scores = np.take_along_axis(
-        score("exp", logits), ids.astype(np.int64), axis=1
-    )
+    scores = np.take_along_axis(score("exp", logits), ids.astype(np.int64), axis=1)
     made = weigh(scores, ids, SCORING)
     place = arithmetics(False, SCORING).index((normalise, order))
     # An epsilon of 1e-20 and the guard of a zero sum change no bit here.

@@ -7,7 +7,8 @@ import io
 import json
 import random
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -18,6 +19,7 @@ import pyarrow.parquet as pq
 from neartie.audit.evidence.manifest import MANIFEST_FILE
 from neartie.audit.evidence.verify import verify_evidence
 from neartie.audit.gate.run import run_gate
+from neartie.audit.report import html
 from neartie.audit.run import run_audit
 
 from .mutate import mutate_bytes, mutate_json, near, several, values
@@ -31,16 +33,30 @@ DERIVED: Final = (
 _TABLES: Final = ("swaps.parquet", "values.parquet", "histograms.parquet")
 
 
+@contextmanager
+def _without_charts() -> Iterator[None]:
+    """Reports without charts, seeds and verifier alike.
+
+    Charts are drawn last, from figures that hold, and take a hundred times as long as the rest.
+    """
+    drawn = html._svg
+    html._svg = lambda *_: None
+    try:
+        yield
+    finally:
+        html._svg = drawn
+
+
 @cache
 def evidence_seeds() -> tuple[Files, ...]:
     """Three tiny evidence directories: a failing audit, one that does not, and a gate."""
     bank = "gaussian:geometry=mini,hidden=64,latent=32,rows=24,bias=0.3"
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory() as name, _without_charts():
         place = Path(name)
         run_audit(bank, candidate="route:bias=bf16", rows=[9], ranks=2, gate=False).write(
             place / "failing"
         )
-        run_audit(bank, rows=[9, 12], ranks=2, gate=False).write(place / "right")
+        run_audit(bank, rows=[9], ranks=2, gate=False).write(place / "right")
         run_gate("standalone", "fused", ["normal:geometry=mini"], rows=600, widths=[9]).write(
             place / "gate"
         )
@@ -90,7 +106,8 @@ class EvidenceReader(Reader):
     def read(self, files: Files, place: Path) -> str:
         for name, content in files.items():
             (place / name).write_bytes(content)
-        answer = verify_evidence(place)
+        with _without_charts():
+            answer = verify_evidence(place)
         # What is told of it must be JSON and text, whatever was read.
         json.loads(answer.to_json())
         answer.text().encode("utf-8", "surrogatepass")
@@ -160,8 +177,12 @@ def _record(data: bytes, rng: random.Random) -> bytes:
 
 def _table(data: bytes, rng: random.Random) -> bytes:
     """A Parquet table with a cell, a row or a column changed."""
-    table = pq.read_table(io.BytesIO(data))
-    rows = table.to_pylist()
+    try:
+        table = pq.read_table(io.BytesIO(data))
+        rows = table.to_pylist()
+    # An earlier change has broken it: whatever the library raises for that.
+    except (pa.ArrowException, OSError, ValueError):
+        return mutate_bytes(data, rng)
     schema = table.schema
     kind = rng.randrange(6)
     if kind < 3 and rows:

@@ -19,6 +19,7 @@ from .readers import Files, Reader
 
 POOL: Final = 400
 """Inputs that further ones are made from, seeds included."""
+_FROM_GOOD: Final = 0.75
 _FAULTS_KEPT: Final = 40
 
 
@@ -88,20 +89,24 @@ def fuzz(
     """
     rng = random.Random(f"{reader.name} {seed}")
     count = Count(reader.name)
+    good: list[Files] = []
     pool: list[Files] = []
     base = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=base if base.is_dir() else None) as name:
         place = Path(name) / "input"
         for files in (*reader.seeds(), *extra):
-            count.add(_read(reader, files, place), files)
-            pool.append(files)
+            outcome = _read(reader, files, place)
+            count.add(outcome, files)
+            (good if outcome.kind == "accepted" else pool).append(files)
         start, before = time.perf_counter(), _peak_mb()
         for number in range(inputs):
-            files = reader.mutate(rng.choice(pool), rng)
+            # One change of a right input gets deepest; what is refused is a step to other refusals.
+            start_from = good if rng.random() < _FROM_GOOD or not pool else pool
+            files = reader.mutate(rng.choice(start_from), rng)
             outcome = _read(reader, files, place)
-            # What ends in a new way is near to what ends in another new one.
-            if count.add(outcome, files) and not outcome.faulty and len(pool) < POOL:
-                pool.append(files)
+            kept = good if outcome.kind == "accepted" else pool
+            if count.add(outcome, files) and not outcome.faulty and len(kept) < POOL:
+                kept.append(files)
             if progress is not None and number % 1_000 == 999:
                 progress(count)
         count.seconds = time.perf_counter() - start

@@ -131,7 +131,11 @@ class SpecReader(_OneFile):
 
     @staticmethod
     def change(data: bytes, rng: random.Random) -> bytes:
-        text = several(data.decode("utf-8", "surrogatepass"), mutate_text, rng)
+        text = data.decode("utf-8", "surrogatepass")
+        if rng.random() < 0.6:
+            text = seeds.other_spec(rng)
+        if rng.random() < 0.5:
+            text = several(text, mutate_text, rng)
         return str(text).encode("utf-8", "surrogatepass")
 
     def read(self, files: Files, place: Path) -> str:

@@ -19,6 +19,7 @@ from safetensors.numpy import load, save
 
 from neartie.banks.bank import Header, RowBlock, Stage
 from neartie.banks.geometry import Geometry, ScoringRule
+from neartie.banks.open import GENERATORS
 from neartie.banks.write import write_bank
 
 ROOT: Final = Path(__file__).resolve().parents[3]
@@ -40,6 +41,26 @@ SPECS: Final = (
     "special:geometry=mini", "signed_zeros:geometry=mini", "all_equal:geometry=mini",
     "normal:geometry=mini,rows=20", "resample:bank=k3-mini/layer0,rows=20,seed=1",
 )  # fmt: skip
+
+
+_SIZES: Final = (
+    "0", "1", "2", "3", "7", "8", "16", "64", "896", "1e3", "60k", "3.2M", "1G", "999999999999",
+    "-1", "0.5", "1e-45", "1e38", "1e308", "-1e9", "inf", "nan", "18446744073709551616",
+)  # fmt: skip
+
+
+def other_spec(rng: random.Random) -> str:
+    """A spec of any generator, some of its options set to sizes or to words of other options."""
+    generator = GENERATORS[rng.choice(sorted(GENERATORS))]
+    defaults = [option.default for one in GENERATORS.values() for option in one.options]
+    words = (*defaults, "mini", "k3", "k2", "deepseek-v3", "logits", "hidden", "k3-mini/layer3")
+    options = rng.sample(generator.options, rng.randrange(min(4, len(generator.options)) + 1))
+    given = [
+        f"{option.name}={rng.choice(_SIZES if rng.random() < 0.6 else words)}" for option in options
+    ]
+    if rng.random() < 0.7 and not any(one.startswith("geometry=") for one in given):
+        given.append("geometry=mini")
+    return f"{generator.name}:{','.join(given)}"
 
 
 def claims() -> list[str]:
