@@ -14,7 +14,7 @@ from ..kernels.contract import Path, Routed
 from .compare import BASELINE, CANDIDATE, RowComparison
 from .finding_log import FindingLog
 from .graph_replay import ReplayDifference
-from .hypotheses import Suspicions
+from .hypotheses import Explained, FailingRows, lost_ties
 from .judged import JudgedBlock
 from .launching import poisoned_rows, same_bits, tensors
 from .metrics import findings as find
@@ -24,7 +24,6 @@ from .metrics.swaps import SET_CODE, SetClass, SetDifferences, classify_sets
 from .metrics.weights import step_bins
 from .observed import BatchFinding
 from .policy import Policy
-from .score_forms import ScoreForms
 from .width_dependence import WidthDependence
 
 Bools = npt.NDArray[np.bool_]
@@ -42,8 +41,9 @@ class Detector:
         self.width_dependence = WidthDependence(paths, bank.geometry, policy, log)
         experts = bank.geometry.experts
         self._chosen = {role: np.zeros(experts, np.int64) for role in self.paths}
-        self._suspicions = {role: Suspicions(bank, policy) for role in self.paths}
-        self._score_forms = {role: ScoreForms(bank) for role in self.paths}
+        self._failing = {role: FailingRows(bank, policy) for role in self.paths}
+        self.explained: list[Explained] = []
+        """What explains the failing rows of each path that has some; filled by ``findings``."""
 
     def forget_chunk(self) -> None:
         """The next chunk has other rows: nothing of this one may be compared with it."""
@@ -91,10 +91,12 @@ class Detector:
             self._stale(judged, role, width, rank, wrong[role], out)
             self._tail(role, width, wrong[role], judged.block.start)
             self._count_experts(role, out.ids[rank][valid])
-            ids, weights = out.ids[rank], out.weights[rank]
-            self._suspicions[role].add(judged, width, ids, weights, wrong[role])
+        for role, out in ((BASELINE, a), (CANDIDATE, b)):
             logits = None if out.logits is None else out.logits[rank]
-            self._score_forms[role].add(judged, width, logits, ids, weights, wrong[role])
+            ids, weights = out.ids[rank], out.weights[rank]
+            apart = self._apart(comparison, wrong) | lost_ties(judged, ids, self.policy)
+            failing = wrong[role] | apart & valid
+            self._failing[role].add(judged, width, logits, ids, weights, failing)
         same = (comparison.sets.set_class < SET_CODE[SetClass.EXACT_TIE]) & valid
         same &= comparison.weight_ulp <= self.policy.weight_budget_ulp
         echo = find.oracle_echo(same, wrong[BASELINE], wrong[CANDIDATE])
@@ -106,10 +108,17 @@ class Detector:
         """Return what was found, with the causes that explain wrong rows."""
         self._never_selected()
         found = self.log.findings()
-        for role, suspicions in self._suspicions.items():
-            found += suspicions.findings(self.log.labels[role], role)
-            found += self._score_forms[role].findings(self.log.labels[role])
+        told = [rows.explained(self.log.labels[role], role) for role, rows in self._failing.items()]
+        self.explained = [one for one in told if one is not None]
+        for one in self.explained:
+            found += one.findings()
         return found
+
+    def _apart(self, comparison: RowComparison, wrong: dict[str, Bools]) -> Bools:
+        """Rows on which the paths are too far apart, though neither is wrong by the reference."""
+        apart = np.isin(comparison.sets.set_class, FAR)
+        apart |= comparison.weight_ulp > self.policy.weight_budget_ulp
+        return np.asarray(apart & ~wrong[BASELINE] & ~wrong[CANDIDATE])
 
     def _unwritten(
         self, role: str, width: int, tensor: str, array: npt.NDArray[Any], start: int

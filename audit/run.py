@@ -126,6 +126,7 @@ def run_audit(
             _bank_record(bank, outcome) | bank_figures(histograms, bank.name, pairing.widths)
             for bank, outcome in zip(opened, outcomes, strict=True)
         ],
+        "explanations": [found for outcome in everything for found in outcome.explanations],
         "no_gate": more.reason,
         "environment": environment(device),
     }

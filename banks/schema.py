@@ -168,15 +168,19 @@ def _loaded(text: bytes, where: str) -> object:
         raise BankError("number", name, "finite", where)
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        names = [name for name, _ in pairs]
-        for name in names:
-            if names.count(name) > 1:
+        found: dict[str, Any] = {}
+        for name, value in pairs:
+            if name in found:
                 raise BankError("field", f"{name} twice", "each field once", where)
-        return dict(pairs)
+            found[name] = value
+        return found
 
     try:
         return json.loads(text, parse_constant=constant, object_pairs_hook=unique)
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+    except BankError:
+        raise
+    # A number of too many digits is a ValueError, as broken JSON and broken UTF-8 are.
+    except (ValueError, RecursionError) as error:
         raise BankError("document", str(error) or "too deep", "JSON", where) from None
 
 

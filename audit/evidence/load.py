@@ -66,7 +66,7 @@ def load_evidence(directory: str | Path) -> Evidence:
 def _document(path: Path) -> Mapping[str, Any]:
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError("file", path, "a JSON document", str(error)) from error
     if not isinstance(document, dict):
         raise InputError("file", path, "a JSON object", "load_evidence")
