@@ -15,7 +15,7 @@ from .difference import Difference
 from .scene import F32, Scene
 from .search import Found
 
-MOST_TRIALS: Final = 1500
+MOST_TRIALS: Final = 800
 """Scenes tried for one witness: some seconds; what is left then stays as it is."""
 # Logits that may stand for "no candidate", the plainest first.
 _BACKGROUNDS: Final = (0.0, -1.0, -4.0, -16.0, -64.0, -200.0)
@@ -190,7 +190,8 @@ def _plain_background(reducer: _Reducer, place: int) -> None:
             _to_background(reducer, values, change, value)
             return
     for value in backgrounds:
-        _to_background(reducer, values, change, value)
+        if _to_background(reducer, values, change, value):
+            return
 
 
 def _share(values: F32, value: float) -> float:
@@ -213,9 +214,9 @@ def _most_common(values: F32) -> float:
 
 def _to_background(
     reducer: _Reducer, values: Callable[[], F32], change: Callable[[F32], Scene], value: float
-) -> None:
-    """Set ever smaller runs of elements to one value where the finding stays."""
-    size = len(values())
+) -> int:
+    """Set ever smaller runs of elements to one value where the finding stays; count those."""
+    size, total = len(values()), 0
     while size >= 1:
         taken, tried = 0, 0
         for start in range(0, len(values()), size):
@@ -224,10 +225,12 @@ def _to_background(
                 changed[start : start + size] = value
                 tried += 1
                 taken += reducer.take(change(changed))
+        total += taken
         # So many runs matter that shorter ones will too.
         if tried > _HOPELESS and not taken:
-            return
+            break
         size //= 2
+    return total
 
 
 def _all_are(part: F32, value: float) -> bool:

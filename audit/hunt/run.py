@@ -95,8 +95,9 @@ def hunt(
         for given, path in zip((baseline, candidate), paths, strict=True)
     ]
     empty = HuntResult(
-        names[0], names[1], source=opened.name, geometry=opened.geometry.name, seed=seed, width=width,
-        ranks=ranks, stage="logits", policy=limits, command=command, environment=environment(),
+        names[0], names[1], source=opened.name, geometry=opened.geometry.name, seed=seed,
+        width=width, ranks=ranks, stage="logits", policy=limits, command=command,
+        environment=environment(),
     )  # fmt: skip
     source = logits_of(at_logits(opened, opened.read(0, min(opened.rows, SOURCE_ROWS))))
     bias = opened.weights.get("correction_bias", np.zeros(opened.geometry.experts, np.float32))

@@ -75,11 +75,17 @@ class Space:
         with np.errstate(invalid="ignore", over="ignore"):
             return score(self.scoring.function, logits) + bias
 
-    def order(self, logits: F32, bias: F32) -> I64:
-        """Return experts [row, place] by key, best first, then lower id; NaN last."""
+    def order(self, logits: F32, bias: F32, count: int) -> I64:
+        """Return the ``count`` best experts [row, place] by key, then lower id; NaN last."""
         keys = self.keys(logits, bias)
-        line = np.where(np.isnan(keys), np.iinfo(np.int64).min, ordered(keys))
-        return np.argsort(-line.astype(np.float64), axis=1, kind="stable").astype(np.int64)
+        experts = self.geometry.experts
+        lowest = int(ordered(np.float32(-np.inf))) - 1
+        line = np.where(np.isnan(keys), lowest, ordered(keys))
+        # No two integers are equal, so a partition, which keeps no order of equals, decides it.
+        line = line * experts - np.arange(experts)
+        best = np.argpartition(-line, min(count, experts - 1), axis=1)[:, :count]
+        sort = np.argsort(-np.take_along_axis(line, best, axis=1), axis=1)
+        return np.take_along_axis(best, sort, axis=1).astype(np.int64)
 
     def logit_of(self, key: F32, bias: F32) -> F32:
         """Return the smallest logit [n] whose key with ``bias`` [n] reaches ``key`` [n].

@@ -80,7 +80,7 @@ def _rounding(space: Space, rng: np.random.Generator) -> Scenes:
     rows, last = np.arange(space.rows), min(space.geometry.top_k, space.geometry.experts - 1)
     while True:
         real = space.real(rng, space.rows)
-        order = space.order(real, np.zeros_like(space.source_bias))
+        order = space.order(real, np.zeros_like(space.source_bias), last)
         base = space.keys(real, np.zeros_like(space.source_bias))[0, order[0, last - 1]]
         if not np.isfinite(base):
             base = np.float32(0.5)
@@ -88,7 +88,7 @@ def _rounding(space: Space, rng: np.random.Generator) -> Scenes:
         bias = np.full(space.geometry.experts, power - float(base), np.float32)
         # Neighbours in the bias too: what is added decides which way the sum rounds.
         bias = stepped(bias, rng.integers(-8, 9, len(bias)))
-        order = space.order(real, bias)
+        order = space.order(real, bias, last + 1)
         gap = rng.integers(0, 6, space.rows)
         high, low = order[rows, last - 1], order[rows, last]
         real = real.copy()

@@ -31,7 +31,7 @@ def _crossings(space: Space, rng: np.random.Generator) -> Scenes:
         logits, bias = space.real(rng, _PAIRS), space.source_bias
         if rng.random() < 0.5:
             logits, bias = space.shuffled(rng, logits), np.zeros_like(bias)
-        rows, order = np.arange(_PAIRS), space.order(logits, bias)
+        rows, order = np.arange(_PAIRS), space.order(logits, bias, last + 8)
         # The next expert in half of the pairs, in the others one from further down.
         further = rng.integers(last, min(space.geometry.experts, last + 8), _PAIRS)
         place = np.where(rng.random(_PAIRS) < 0.5, last, further)

@@ -41,8 +41,8 @@ def _edges(space: Space, rng: np.random.Generator) -> Scenes:
         yield space.scene(mixed)
         # A clear order but for two experts of the boundary, both at one edge.
         drawn = space.drawn(rng, space.rows) + np.sign(one) * np.float32(8.0)
-        order = np.argsort(-drawn, axis=1)
-        pair = order[:, count - 1 : count + 1]
+        order = space.order(drawn, np.zeros(experts, np.float32), count + 1)
+        pair = order[:, count - 1 :]
         shift = one - drawn[rows, pair[:, :1]]
         near = np.clip(drawn + shift, -3e38, 3e38).astype(np.float32)
         near[rows, pair] = stepped(
@@ -84,18 +84,18 @@ def _mutations(space: Space, rng: np.random.Generator) -> Scenes:
     rows = np.arange(space.rows)
     while True:
         logits = space.real(rng, space.rows).copy()
-        order = space.order(logits, space.source_bias)
+        order = space.order(logits, space.source_bias, last + 3)
         for _ in range(int(rng.integers(1, 5))):
-            place = rng.integers(0, space.geometry.experts, space.rows)
-            near = np.clip(last + rng.integers(-2, 3, space.rows), 0, space.geometry.experts - 1)
-            place = np.where(rng.random(space.rows) < 0.5, near, place)
-            other = logits[rows, order[rows, rng.integers(0, last + 1, space.rows)]]
+            expert = rng.integers(0, space.geometry.experts, space.rows)
+            near = np.clip(last + rng.integers(-2, 3, space.rows), 0, order.shape[1] - 1)
+            expert = np.where(rng.random(space.rows) < 0.5, order[rows, near], expert)
+            other = logits[rows, order[rows, rng.integers(0, last, space.rows)]]
             value = np.where(
                 rng.random(space.rows) < 0.5,
                 stepped(other, rng.integers(-4, 5, space.rows)),
                 around_edges(rng, (space.rows,)),
             )
-            logits[rows, order[rows, place]] = value
+            logits[rows, expert] = value
         yield space.scene(logits, space.source_bias)
 
 

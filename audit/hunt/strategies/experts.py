@@ -25,7 +25,7 @@ def _winners(space: Space, rng: np.random.Generator) -> Scenes:
                     some = wanted[first : first + space.rows]
                     logits = _at_slot(space, rng, some, slot)
                     if tie and slot + 1 < experts:
-                        rows, order = np.arange(len(some)), space.order(logits, bias)
+                        rows, order = np.arange(len(some)), space.order(logits, bias, slot + 2)
                         gap = ladder(rng, len(some), 1 << 8)
                         logits = space.close(logits, bias, some, order[rows, slot + 1], gap)
                     yield space.scene(logits, bias)
@@ -35,7 +35,7 @@ def _at_slot(space: Space, rng: np.random.Generator, experts: I64, slot: int) ->
     """Return drawn rows in which the given experts [row] stand at a slot, from 0."""
     logits = space.shuffled(rng, space.real(rng, len(experts)))
     rows = np.arange(len(experts))
-    there = np.argsort(-logits, axis=1, kind="stable")[:, slot]
+    there = space.order(logits, np.zeros(space.geometry.experts, np.float32), slot + 1)[:, slot]
     logits[rows, experts], logits[rows, there] = logits[rows, there], logits[rows, experts]
     return logits
 
@@ -53,7 +53,7 @@ def _neighbours(space: Space, rng: np.random.Generator) -> Scenes:
             pair = np.stack([first, first + distance], axis=1)
             pair = np.where(rng.random((space.rows, 1)) < 0.5, pair, pair[:, ::-1])
             logits = _at_slot(space, rng, pair[:, 0], last - 1)
-            there = np.argsort(-logits, axis=1, kind="stable")[:, last]
+            there = space.order(logits, bias, last + 1)[:, last]
             low = pair[:, 1]
             logits[rows, low], logits[rows, there] = logits[rows, there], logits[rows, low]
             gap = ladder(rng, space.rows, 1 << 6)
@@ -89,7 +89,7 @@ def _positions(space: Space, rng: np.random.Generator) -> Scenes:
     launches = max(1, space.rows // width)
     while True:
         hard = space.shuffled(rng, space.real(rng, launches))
-        rows, order = np.arange(launches), space.order(hard, bias)
+        rows, order = np.arange(launches), space.order(hard, bias, last + 1)
         gap = ladder(rng, launches, 16)
         hard = space.close(hard, bias, order[rows, last - 1], order[rows, last], gap)
         easy = space.drawn(rng, launches * width)

@@ -22,7 +22,7 @@ def places(space: Space, rng: np.random.Generator, rows: int) -> I64:
 def tied(space: Space, rng: np.random.Generator, logits: F32, bias: F32, gap: I64) -> F32:
     """Return rows with a pair of neighbours in the order so many steps apart, at any slot."""
     rows, slot = np.arange(len(logits)), places(space, rng, len(logits))
-    order = space.order(logits, bias)
+    order = space.order(logits, bias, space.geometry.top_k + 1)
     return space.close(logits, bias, order[rows, slot - 1], order[rows, slot], gap)
 
 
@@ -54,7 +54,7 @@ def _binades(space: Space, rng: np.random.Generator) -> Scenes:
         elif bias[0] < 0:
             wanted = -(powers / 2).astype(np.float32)
         drawn = space.drawn(rng, space.rows)
-        order = space.order(drawn, bias)
+        order = space.order(drawn, bias, last + 1)
         high, low = order[rows, last - 1], order[rows, last]
         # Both keys sit at the power of two, so shift the row until its boundary is there.
         target = space.logit_of(wanted, bias[high])
@@ -77,7 +77,7 @@ def _many(space: Space, rng: np.random.Generator) -> Scenes:
         whole = rng.integers(-levels, levels + 1, (space.rows, experts)).astype(np.float32)
         yield space.scene(whole)
         drawn = space.drawn(rng, space.rows)
-        order = np.argsort(-drawn, axis=1)
+        order = space.order(drawn, np.zeros(experts, np.float32), 2 * count)
         for row in range(space.rows):
             inside = int(rng.integers(1, count + 1))
             outside = int(rng.integers(1, max(2, min(count, experts - count + 1))))
@@ -97,7 +97,7 @@ def _narrow(space: Space, rng: np.random.Generator) -> Scenes:
     while True:
         level = rng.uniform(-8.0, 14.0, (space.rows, 1)).astype(np.float32)
         drawn = space.shuffled(rng, space.real(rng, space.rows)) + level
-        order = space.order(drawn, bias)
+        order = space.order(drawn, bias, last + 1)
         steps = np.floor(2.0 ** rng.uniform(1.6, 17.0, space.rows)).astype(np.int64)
         drawn[rows, order[rows, last]] = stepped(drawn[rows, order[rows, last - 1]], -steps)
         yield space.scene(drawn, bias)
