@@ -27,6 +27,15 @@ Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
+class Run:
+    """What both paths wrote for a scene, and the differences by rank and row."""
+
+    a: Routed
+    b: Routed
+    differences: tuple[Difference, ...]
+
+
+@dataclass(frozen=True, eq=False)
 class Arena:
     """Two paths and the conditions that they meet under.
 
@@ -74,8 +83,8 @@ class Arena:
         ids: I32 = first_rows(run_path(path, self._launch(scene)), scene.rows).ids[0]
         return ids
 
-    def differences(self, scene: Scene) -> list[Difference]:
-        """Return the rows on which the paths differ outside the window, by rank and row.
+    def run(self, scene: Scene) -> Run:
+        """Return both paths' outputs, and the rows that differ outside the window.
 
         Raises:
             PathError: a path raised: nothing is known of the scene.
@@ -88,19 +97,7 @@ class Arena:
             rows = np.flatnonzero(self._unusual(a, b, rank))
             if len(rows):
                 found += self._close(scene, a, b, rank, rows)
-        return found
-
-    def outputs(self, scene: Scene) -> tuple[Routed, Routed]:
-        """Return what both paths write for a scene.
-
-        Raises:
-            PathError: a path raised.
-        """
-        launch = self._launch(scene)
-        return (
-            first_rows(run_path(self.baseline, launch), scene.rows),
-            first_rows(run_path(self.candidate, launch), scene.rows),
-        )
+        return Run(a, b, tuple(found))
 
     def _bank(self, scene: Scene) -> SceneBank:
         return SceneBank(scene, self.geometry, self.scoring, sharded=self.sharded)

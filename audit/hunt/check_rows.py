@@ -104,7 +104,7 @@ def check_rows(
         path_of(baseline, "baseline"), path_of(candidate, "candidate"), geometry, rule,
         policy or Policy(), scene,
     )  # fmt: skip
-    differences = tuple(arena.differences(scene))
+    differences = arena.run(scene).differences
     return CheckedRows(arena.baseline.name, arena.candidate.name, len(rows), differences)
 
 

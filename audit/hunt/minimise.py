@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from ..launching import PathError
-from .arena import Arena
+from .arena import Arena, Run
 from .difference import Difference
 from .scene import F32, Scene
 from .search import Found
@@ -20,7 +20,7 @@ MOST_TRIALS: Final = 800
 # Logits that may stand for "no candidate", the plainest first.
 _BACKGROUNDS: Final = (0.0, -1.0, -4.0, -16.0, -64.0, -200.0)
 # A bias that all experts share, the plainest first.
-_LEVELS: Final = (1.0, -1.0, 2.0, -2.0)
+_LEVELS: Final = (0.0, 1.0, -1.0, 2.0, -2.0)
 _MOST: Final = 0.5
 _HOPELESS: Final = 24
 _KEPT_BITS: Final = (2, 4, 8, 12, 16)
@@ -33,6 +33,7 @@ class Smallest:
     Attributes:
         scene: with as few rows, and logits as plain, as were found.
         difference: what is said of it; its row is that of the scene.
+        run: what both paths wrote for the scene.
         reproduced: whether the finding showed again when it was run once more; if not, the scene
             is the found one. None: it was not tried.
         trials: scenes that were run for it.
@@ -40,6 +41,7 @@ class Smallest:
 
     scene: Scene
     difference: Difference
+    run: Run
     reproduced: bool | None
     trials: int
 
@@ -49,7 +51,7 @@ class _Reducer:
 
     def __init__(self, arena: Arena, found: Found) -> None:
         self.arena, self.trials = arena, 0
-        self.scene, self.difference = found.scene, found.difference
+        self.scene, self.difference, self.run = found.scene, found.difference, found.run
 
     def take(self, scene: Scene) -> bool:
         """Take a scene if it shows the same finding, with no more experts exchanged."""
@@ -57,13 +59,13 @@ class _Reducer:
             return False
         self.trials += 1
         try:
-            differences = self.arena.differences(scene)
+            run = self.arena.run(scene)
         except PathError:
             return False
-        for one in differences:
+        for one in run.differences:
             fewer = len(one.dropped) <= len(self.difference.dropped)
             if one.signature == self.difference.signature and fewer:
-                self.scene, self.difference = scene, one
+                self.scene, self.difference, self.run = scene, one, run
                 return True
         return False
 
@@ -76,6 +78,14 @@ class _Reducer:
         logits: F32 = self.scene.logits[place]
         return logits
 
+    def bias(self) -> F32:
+        """The bias [expert] of the scene."""
+        return self.scene.bias
+
+    def with_bias(self, bias: F32) -> Scene:
+        """The scene with another bias."""
+        return replace(self.scene, bias=bias)
+
     def with_row(self, place: int, row: F32) -> Scene:
         """The scene with other logits in a row."""
         logits = self.scene.logits.copy()
@@ -83,27 +93,41 @@ class _Reducer:
         return self.scene.with_rows(logits)
 
 
-def minimise(arena: Arena, found: Found, *, plain: bool = True) -> Smallest:
+def as_found(found: Found) -> Smallest:
+    """Return a finding as it was found, with all rows that were run with it."""
+    return Smallest(found.scene, found.difference, found.run, None, 0)
+
+
+def minimise(arena: Arena, found: Found, *, thorough: bool = True) -> Smallest:
     """Return the smallest scene that still shows a finding: same kind, same faulty side.
 
     Args:
         arena: that it was found in.
         found: the finding.
-        plain: make bias and logits plain too; else only the rows around it are dropped.
+        thorough: try each expert's logit and bias by itself; else only what a few runs can do.
     """
     reducer = _Reducer(arena, found)
     if not reducer.first(_contexts(arena, found)):
-        return Smallest(found.scene, found.difference, False, reducer.trials)
-    if plain:
-        _fewer_rows(reducer)
-        reducer.first(_fewer_ranks(reducer))
-        _plain_bias(reducer)
+        return replace(as_found(found), reproduced=False, trials=reducer.trials)
+    _quickly(reducer)
+    if thorough:
         for place in _rows_with_logits(reducer):
-            _plain_background(reducer, place)
-            _simpler(reducer, partial(reducer.row, place), partial(reducer.with_row, place))
+            values, change = partial(reducer.row, place), partial(reducer.with_row, place)
+            _plain(reducer, values, change, _BACKGROUNDS)
+            _simpler(reducer, values, change)
         # Plainer logits may need less of a bias.
-        _plain_bias(reducer)
-    return Smallest(reducer.scene, reducer.difference, True, reducer.trials)
+        if not _plain_bias(reducer):
+            _plain(reducer, reducer.bias, reducer.with_bias, (0.0,))
+            _simpler(reducer, reducer.bias, reducer.with_bias)
+    return Smallest(reducer.scene, reducer.difference, reducer.run, True, reducer.trials)
+
+
+def _quickly(reducer: _Reducer) -> None:
+    _fewer_rows(reducer)
+    reducer.first(_fewer_ranks(reducer))
+    _plain_bias(reducer)
+    for place in _rows_with_logits(reducer):
+        reducer.first(_winners_only(reducer, place))
 
 
 def _contexts(arena: Arena, found: Found) -> Iterator[Scene]:
@@ -147,24 +171,11 @@ def _fewer_ranks(reducer: _Reducer) -> Iterator[Scene]:
             yield replace(reducer.scene, ranks=fewer)
 
 
-def _plain_bias(reducer: _Reducer) -> None:
-    zeros = np.zeros_like(reducer.scene.bias)
-    if not reducer.scene.bias.any() or reducer.take(replace(reducer.scene, bias=zeros)):
-        return
-    levels = (np.full_like(zeros, value) for value in _LEVELS)
-    if reducer.first(replace(reducer.scene, bias=level) for level in levels):
-        return
-    level = _most_common(reducer.scene.bias)
-
-    def change(bias: F32) -> Scene:
-        return replace(reducer.scene, bias=bias)
-
-    def bias() -> F32:
-        return reducer.scene.bias
-
-    for value in dict.fromkeys((0.0, level)):
-        _to_background(reducer, bias, change, value)
-    _simpler(reducer, bias, change)
+def _plain_bias(reducer: _Reducer) -> bool:
+    """Give all experts one bias, the plainest that shows the finding."""
+    return not reducer.scene.bias.any() or reducer.first(
+        reducer.with_bias(np.full_like(reducer.scene.bias, value)) for value in _LEVELS
+    )
 
 
 def _rows_with_logits(reducer: _Reducer) -> list[int]:
@@ -174,36 +185,42 @@ def _rows_with_logits(reducer: _Reducer) -> list[int]:
     return [own, *others]
 
 
-def _plain_background(reducer: _Reducer, place: int) -> None:
-    """Bring experts that do not matter to one logit: first all but the winners, then each."""
-    values, change = partial(reducer.row, place), partial(reducer.with_row, place)
-    common = _most_common(values())
-    backgrounds = list(_BACKGROUNDS)
-    # Infinities and NaN are another cause: they stay where they are, and come nowhere else.
-    if _share(values(), common) > _MOST and common not in backgrounds:
-        backgrounds.insert(0, common)
-    for value in backgrounds:
-        row = np.full_like(values(), value)
-        kept = [*reducer.difference.dropped, *reducer.difference.added, *_top(reducer, place)]
-        row[kept] = values()[kept]
-        if reducer.take(change(row)):
-            _to_background(reducer, values, change, value)
-            return
-    for value in backgrounds:
+def _winners_only(reducer: _Reducer, place: int) -> Iterator[Scene]:
+    """A row with all experts at one logit but those that a path selects there."""
+    values = reducer.row(place)
+    out = (reducer.run.a, reducer.run.b)
+    kept = np.unique(np.concatenate([side.ids[:, place].ravel() for side in out]))
+    kept = kept[(kept >= 0) & (kept < len(values))]
+    for value in _backgrounds(values, _BACKGROUNDS):
+        row = np.full_like(values, value)
+        row[kept] = values[kept]
+        yield reducer.with_row(place, row)
+
+
+def _plain(
+    reducer: _Reducer,
+    values: Callable[[], F32],
+    change: Callable[[F32], Scene],
+    backgrounds: Sequence[float],
+) -> None:
+    """Bring elements that do not matter to one value: the first that helps at all."""
+    for value in _backgrounds(values(), backgrounds):
         if _to_background(reducer, values, change, value):
             return
 
 
+def _backgrounds(values: F32, plainest: Sequence[float]) -> list[float]:
+    """The value that most elements have, if there is one, then the plainest ones.
+
+    Infinities and NaN are another cause: they stay where they are, and come nowhere else.
+    """
+    common = _most_common(values)
+    mostly = [common] if _share(values, common) > _MOST else []
+    return list(dict.fromkeys([*mostly, *plainest]))
+
+
 def _share(values: F32, value: float) -> float:
     return float((values.view(np.uint32) == np.float32(value).view(np.uint32)).mean())
-
-
-def _top(reducer: _Reducer, row: int) -> list[int]:
-    """Experts that either path selects, as far as they are ids at all."""
-    out = reducer.arena.outputs(reducer.scene)
-    experts = reducer.scene.logits.shape[1]
-    ids = np.unique(np.concatenate([side.ids[:, row].ravel() for side in out]))
-    return [int(e) for e in ids if 0 <= e < experts]
 
 
 def _most_common(values: F32) -> float:

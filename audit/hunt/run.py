@@ -17,7 +17,7 @@ from ..gate.shard import at_logits, logits_of
 from ..policy import Policy, effective_policy
 from .arena import Arena
 from .check_rows import prepared
-from .minimise import Smallest, minimise
+from .minimise import as_found, minimise
 from .path_spec import path_of
 from .record import HuntResult
 from .scene import Scene
@@ -32,8 +32,8 @@ DEFAULT_SECONDS: Final = 60.0
 DEFAULT_WIDTH: Final = 12
 SOURCE_ROWS: Final = 1024
 """Rows of the bank that strategies start from."""
-PLAIN_WITNESSES: Final = 4
-"""Findings whose logits are made plain; one fault shows in several, and the first tell it best."""
+THOROUGH: Final = 4
+"""Findings that are made as small as can be; one fault shows in several, and these tell it."""
 _SCENE_ROWS: Final = 384
 
 
@@ -118,7 +118,7 @@ def hunt(
         )  # fmt: skip
     except KeyboardInterrupt:
         interrupted = True
-    found, stopped = _witnesses(arena, search, command, plain=not interrupted)
+    found, stopped = _witnesses(arena, search, command, thorough=not interrupted)
     return replace(
         empty,
         stage="shards" if arena.sharded else "logits",
@@ -131,15 +131,15 @@ def hunt(
 
 
 def _witnesses(
-    arena: Arena, search: Search, command: str, *, plain: bool
+    arena: Arena, search: Search, command: str, *, thorough: bool
 ) -> tuple[tuple[Witness, ...], bool]:
     """Witnesses of all findings, and whether an interrupt left some as they were found."""
     witnesses, stopped = [], False
     for number, (signature, one) in enumerate(search.found.items()):
-        smallest = Smallest(one.scene, one.difference, None, 0)
+        smallest = as_found(one)
         try:
             if not stopped:
-                smallest = minimise(arena, one, plain=plain and number < PLAIN_WITNESSES)
+                smallest = minimise(arena, one, thorough=thorough and number < THOROUGH)
         except KeyboardInterrupt:
             stopped = True
         count = search.counts[signature]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..launching import PathError
-from .arena import Arena
+from .arena import Arena, Run
 from .difference import Difference
 from .scene import I32, Scene
 from .space import Space
@@ -47,6 +47,7 @@ class Found:
     Attributes:
         difference: what is said of the row.
         scene: all rows that were run with it.
+        run: what both paths wrote then.
         strategy: that made it.
         after_rows: rows of all strategies up to the end of its scene.
         after_seconds: time up to there; the only figure here that two runs do not share.
@@ -54,6 +55,7 @@ class Found:
 
     difference: Difference
     scene: Scene
+    run: Run
     strategy: str
     after_rows: int
     after_seconds: float
@@ -146,7 +148,7 @@ class Search:
         self._probed, tried = 0, running.tried
         try:
             scene = running.next()
-            differences = self.arena.differences(scene)
+            run = self.arena.run(scene)
         except PathError as error:
             tried.refused += 1
             tried.reason = tried.reason or str(error)
@@ -154,11 +156,13 @@ class Search:
             return
         tried.scenes += 1
         self._count(tried, self._probed + scene.rows)
-        tried.differing += len({one.row for one in differences})
-        for one in differences:
+        tried.differing += len({one.row for one in run.differences})
+        for one in run.differences:
             self.counts[one.signature] = self.counts.get(one.signature, 0) + 1
             if one.signature not in self.found:
-                self.found[one.signature] = Found(one, scene, tried.name, self.rows, self.seconds)
+                self.found[one.signature] = Found(
+                    one, scene, run, tried.name, self.rows, self.seconds
+                )
 
     def _count(self, tried: Tried, rows: int) -> None:
         tried.rows += rows

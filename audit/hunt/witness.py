@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 
 from ...banks.geometry import Geometry, ScoringRule
-from ...kernels.contract import Routed
 from ..explain import explain_rows
 from ..policy import Policy
-from .arena import Arena
+from .arena import Arena, Run
 from .difference import Difference
 from .minimise import Smallest
 from .scene import F32, Scene
@@ -83,14 +82,9 @@ class Witness:
 def make_witness(
     arena: Arena, found: Found, smallest: Smallest, rows_like_it: int, command: str
 ) -> Witness:
-    """Return a finding with its case, and what ``neartie explain`` says of that.
-
-    Raises:
-        PathError: a path raised on rows that it ran before.
-    """
+    """Return a finding with its case, and what ``neartie explain`` says of that."""
     scene, difference = smallest.scene, smallest.difference
-    outputs = arena.outputs(scene)
-    case = _case(arena, scene, difference, outputs, command)
+    case = _case(arena, scene, difference, smallest.run, command)
     report = explain_rows(case, arena.policy).as_dict()["cases"][0]
     return Witness(
         difference=difference,
@@ -112,13 +106,15 @@ def _case(
     arena: Arena,
     scene: Scene,
     difference: Difference,
-    outputs: tuple[Routed, Routed],
+    run: Run,
     command: str,
 ) -> dict[str, Any]:
     geometry, scoring = arena.geometry, arena.scoring
     of_ranks = difference.kind == "rank_disagreement"
     sides = {}
-    for side, path, out in zip("ab", (arena.baseline, arena.candidate), outputs, strict=True):
+    for side, path, out in zip(
+        "ab", (arena.baseline, arena.candidate), (run.a, run.b), strict=True
+    ):
         row, rank = difference.row, difference.rank
         ids = out.ids[:, row] if of_ranks else out.ids[rank]
         weights = out.weights[:, row] if of_ranks else out.weights[rank]

@@ -97,7 +97,7 @@ def _rounding(space: Space, rng: np.random.Generator) -> Scenes:
                 np.full(space.rows, power, np.float32), rng.integers(-5, 6, space.rows)
             )
             shift = space.logit_of(wanted, bias[high]) - real[rows, high]
-            real = real + shift[:, None]
+            real = (real + shift[:, None]).astype(np.float32)
         yield space.scene(space.close(real, bias, high, low, gap), bias)
 
 

@@ -58,7 +58,7 @@ def _binades(space: Space, rng: np.random.Generator) -> Scenes:
         high, low = order[rows, last - 1], order[rows, last]
         # Both keys sit at the power of two, so shift the row until its boundary is there.
         target = space.logit_of(wanted, bias[high])
-        moved = drawn + (target - drawn[rows, high])[:, None]
+        moved = (drawn + (target - drawn[rows, high])[:, None]).astype(np.float32)
         step = rng.integers(-4, 5, (2, space.rows))
         moved[rows, high] = space.logit_of(stepped(wanted, step[0]), bias[high])
         moved[rows, low] = space.logit_of(stepped(wanted, -step[1]), bias[low])
