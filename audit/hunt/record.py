@@ -101,7 +101,7 @@ class HuntResult:
         """Return the report for a terminal."""
         lines = [
             f"{self.baseline} (baseline) against {self.candidate} (candidate), {self.geometry}, "
-            f"width {self.width}, {self.ranks} ranks, from {self.stage}, seed {self.seed}",
+            f"width {self.width}, {_ranks(self.ranks)}, from {self.stage}, seed {self.seed}",
             "",
         ]
         if self.not_run:
@@ -109,7 +109,7 @@ class HuntResult:
         lines += [_tried_line(one) for one in self.tried]
         lines += ["", f"{self.rows:,} rows in {self.seconds:.1f} s"]
         if self.interrupted:
-            lines.append("interrupted: what follows was found before, as it was found")
+            lines.append("interrupted before its budget was spent")
         if not self.found:
             limits = f"{self.policy.window_ulp} ULP, weights {self.policy.weight_budget_ulp} ULP"
             lines.append(f"nothing found outside the window ({limits})")
@@ -156,6 +156,10 @@ def check_directory(target: Path) -> None:
         raise InputError("out", target, "a new or empty directory", "hunt")
 
 
+def _ranks(ranks: int) -> str:
+    return f"{ranks} rank{'s' if ranks > 1 else ''}"
+
+
 def _tried_line(one: Tried) -> str:
     line = f"  {one.name:<14}{one.rows:>12,} rows"
     if one.idle:
@@ -175,7 +179,7 @@ def _witness_lines(number: int, witness: Witness) -> list[str]:
         f"   found by {witness.strategy} after {witness.found_after_rows:,} rows, "
         f"{witness.found_after_seconds:.2f} s; {witness.rows_like_it:,} rows like it",
         f"   smallest: {scene.rows} row{'s' if scene.rows > 1 else ''} at width {scene.width}, "
-        f"{scene.ranks} rank{'s' if scene.ranks > 1 else ''} ({witness.trials} trials)",
+        f"{_ranks(scene.ranks)} ({witness.trials} trials)",
     ]
     if witness.reproduced is False:
         lines[-1] = "   it did not show again when the same rows were run once more"

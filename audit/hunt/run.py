@@ -124,7 +124,7 @@ def hunt(
         stage="shards" if arena.sharded else "logits",
         rows=search.rows,
         seconds=search.seconds,
-        tried=tuple(search.tried),
+        tried=search.tried,
         found=found,
         interrupted=interrupted or stopped,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from .strategies.base import Strategy
 Progress = Callable[[int, int, str], None]
 
 
-@dataclass
+@dataclass(frozen=True, slots=True)
 class Tried:
     """What one strategy did.
 
@@ -76,11 +76,14 @@ class Budget:
     keep_going: bool
 
 
-class _Running:
-    """A strategy at work."""
+class _Turns:
+    """A strategy at work, and what it did so far."""
 
-    def __init__(self, tried: Tried, strategy: Strategy, space: Space, seed: int) -> None:
-        self.tried = tried
+    def __init__(self, strategy: Strategy, space: Space, seed: int) -> None:
+        reason = strategy.idle(space)
+        self.tried = Tried(
+            strategy.name, strategy.seeks, reason=reason or "", idle=reason is not None
+        )
         self._strategy, self._space, self._seed = strategy, space, seed
         self._scenes: Iterator[Scene] = iter(())
 
@@ -97,6 +100,20 @@ class _Running:
             scene = next(self._scenes)
         return scene
 
+    def refused(self, reason: str) -> None:
+        """Count a scene that a path could not compute."""
+        tried = self.tried
+        self.tried = replace(tried, refused=tried.refused + 1, reason=tried.reason or reason)
+
+    def ran(self, differing: int) -> None:
+        """Count a scene."""
+        tried = self.tried
+        self.tried = replace(tried, scenes=tried.scenes + 1, differing=tried.differing + differing)
+
+    def add_rows(self, rows: int) -> None:
+        """Count rows, of a scene or of probes."""
+        self.tried = replace(self.tried, rows=self.tried.rows + rows)
+
 
 @dataclass
 class Search:
@@ -108,15 +125,23 @@ class Search:
     progress: Progress | None = None
     rows: int = 0
     seconds: float = 0.0
-    tried: list[Tried] = field(default_factory=list)
     found: dict[tuple[str, str], Found] = field(default_factory=dict)
     counts: dict[tuple[str, str], int] = field(default_factory=dict)
     """Rows of each finding."""
+    _turns: list[_Turns] = field(default_factory=list)
     _began: float = 0.0
     _probed: int = 0
 
-    def run(self, space: Callable[[Callable[[str, Scene], I32]], Space],
-            strategies: Sequence[Strategy]) -> None:  # fmt: skip
+    @property
+    def tried(self) -> tuple[Tried, ...]:
+        """What each strategy did, in the order of a round."""
+        return tuple(one.tried for one in self._turns)
+
+    def run(
+        self,
+        space: Callable[[Callable[[str, Scene], I32]], Space],
+        strategies: Sequence[Strategy],
+    ) -> None:
         """Search until the budget is spent, or a round has found something.
 
         Args:
@@ -125,13 +150,8 @@ class Search:
         """
         self._began = time.perf_counter()
         here = space(self._probe)
-        running = []
-        for strategy in strategies:
-            reason = strategy.idle(here)
-            tried = Tried(strategy.name, strategy.seeks, reason=reason or "", idle=bool(reason))
-            self.tried.append(tried)
-            if reason is None:
-                running.append(_Running(tried, strategy, here, self.seed))
+        self._turns = [_Turns(strategy, here, self.seed) for strategy in strategies]
+        running = [one for one in self._turns if not one.tried.idle]
         while running and not self._spent():
             for one in running:
                 self._turn(one)
@@ -144,28 +164,25 @@ class Search:
         self._probed += scene.rows
         return self.arena.ids(role, scene)
 
-    def _turn(self, running: _Running) -> None:
-        self._probed, tried = 0, running.tried
+    def _turn(self, turns: _Turns) -> None:
+        self._probed = 0
         try:
-            scene = running.next()
+            scene = turns.next()
             run = self.arena.run(scene)
         except PathError as error:
-            tried.refused += 1
-            tried.reason = tried.reason or str(error)
-            self._count(tried, self._probed)
+            turns.refused(str(error))
+            self._count(turns, self._probed)
             return
-        tried.scenes += 1
-        self._count(tried, self._probed + scene.rows)
-        tried.differing += len({one.row for one in run.differences})
+        self._count(turns, self._probed + scene.rows)
+        turns.ran(len({one.row for one in run.differences}))
         for one in run.differences:
             self.counts[one.signature] = self.counts.get(one.signature, 0) + 1
             if one.signature not in self.found:
-                self.found[one.signature] = Found(
-                    one, scene, run, tried.name, self.rows, self.seconds
-                )
+                name = turns.tried.name
+                self.found[one.signature] = Found(one, scene, run, name, self.rows, self.seconds)
 
-    def _count(self, tried: Tried, rows: int) -> None:
-        tried.rows += rows
+    def _count(self, turns: _Turns, rows: int) -> None:
+        turns.add_rows(rows)
         self.rows += rows
         self.seconds = time.perf_counter() - self._began
         if self.progress is not None:

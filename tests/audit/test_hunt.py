@@ -20,7 +20,7 @@ from wrapped_path import WrappedPath
 import neartie
 from neartie.audit import cli
 from neartie.audit.hunt.arena import Arena
-from neartie.audit.hunt.scene import Scene
+from neartie.audit.hunt.scene import Scene, SceneBank
 from neartie.audit.hunt.strategies import STRATEGIES
 from neartie.audit.policy import Policy
 from neartie.banks.errors import EnvelopeError, InputError
@@ -110,6 +110,34 @@ def test_a_clean_pair_has_nothing_outside_the_window(
     assert result.exit_status == 0, result.text()
     assert all(one.scenes or one.idle for one in result.tried)
     assert {one.name for one in result.tried} == set(STRATEGIES)
+
+
+@pytest.mark.parametrize("function", ["softmax", "sqrtsoftplus", "identity"])
+def test_other_score_functions_are_searched(function: Any) -> None:
+    geometry, rule = Geometry("small", 1, 0, 32, 4), ScoringRule(function, scale=2.5)
+    rng = np.random.default_rng(1)
+    rows = rng.standard_normal((40, 32)).astype(np.float32)
+    scene = Scene(rows, np.zeros(32, np.float32), 4, 1)
+    bank = SceneBank(scene, geometry, rule, sharded=False)
+    options: Any = {"bank": bank, "rows": 12_000, "width": 4}
+    clean = neartie.hunt("general:select=hf", "route:select=hf", **options)
+    assert clean.exit_status == 0, clean.text()
+    idle = {one.name for one in clean.tried if one.idle}
+    assert idle == ({"groups", "binades"} if function == "softmax" else {"groups"})
+    # A tie at the boundary, within a few steps, is what this fault needs.
+    faulty = WrappedPath(last_two_close, "route:select=hf")
+    result = neartie.hunt("general:select=hf", faulty, **options)
+    assert result.exit_status == 1
+    text = result.test_of(result.found[0])
+    assert f'"function": "{function}"' in text
+
+
+def last_two_close(launch: Launch, out: Routed) -> None:
+    """Where the last two weights are 1 to 3 steps apart, the last expert becomes another."""
+    steps = np.abs(np.diff(out.weights.view(np.int32)[:, :, -2:], axis=2))[:, :, 0]
+    for rank, row in zip(*np.nonzero((steps >= 1) & (steps <= 3)), strict=True):
+        free = np.setdiff1d(np.arange(launch.geometry.experts), out.ids[rank, row])
+        out.ids[rank, row, -1] = free[0]
 
 
 def test_a_witness_as_a_pytest_file_fails_on_the_fault_and_passes_on_the_clean_pair(

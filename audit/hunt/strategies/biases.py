@@ -44,9 +44,8 @@ def _spread(space: Space, rng: np.random.Generator) -> F32:
 
 def _two_binades(space: Space, rng: np.random.Generator) -> F32:
     """Offsets that lift half of the experts into the next binade."""
-    offset = float(rng.choice([0.25, 0.5, 1.0, 3.0]))
-    values: F32 = (offset * rng.integers(0, 2, space.geometry.experts)).astype(np.float32)
-    return values
+    offset = np.float32(rng.choice([0.25, 0.5, 1.0, 3.0]))
+    return rng.integers(0, 2, space.geometry.experts).astype(np.float32) * offset
 
 
 def _narrow(space: Space, rng: np.random.Generator) -> F32:

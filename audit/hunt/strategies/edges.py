@@ -40,7 +40,7 @@ def _edges(space: Space, rng: np.random.Generator) -> Scenes:
         mixed = around_edges(rng, (space.rows, experts))
         yield space.scene(mixed)
         # A clear order but for two experts of the boundary, both at one edge.
-        drawn = space.drawn(rng, space.rows) + np.sign(one) * np.float32(8.0)
+        drawn = (space.drawn(rng, space.rows) + np.sign(one) * 8.0).astype(np.float32)
         order = space.order(drawn, np.zeros(experts, np.float32), count + 1)
         pair = order[:, count - 1 :]
         shift = one - drawn[rows, pair[:, :1]]
