@@ -73,6 +73,15 @@ class _Reducer:
         """Take the first scene that shows the finding."""
         return any(self.take(scene) for scene in scenes)
 
+    @property
+    def width_may_change(self) -> bool:
+        """Whether another width leaves the arithmetic as it is, by both declarations.
+
+        A select that changes with the width would make another finding of a narrower launch.
+        """
+        paths = (self.arena.baseline, self.arena.candidate)
+        return all(path.declared.select_row_independent for path in paths)
+
     def row(self, place: int) -> F32:
         """Logits [expert] of a row of the scene."""
         logits: F32 = self.scene.logits[place]
@@ -107,7 +116,7 @@ def minimise(arena: Arena, found: Found, *, thorough: bool = True) -> Smallest:
         thorough: try each expert's logit and bias by itself; else only what a few runs can do.
     """
     reducer = _Reducer(arena, found)
-    if not reducer.first(_contexts(arena, found)):
+    if not reducer.first(_contexts(reducer)):
         return replace(as_found(found), reproduced=False, trials=reducer.trials)
     _quickly(reducer)
     if thorough:
@@ -130,13 +139,11 @@ def _quickly(reducer: _Reducer) -> None:
         reducer.first(_winners_only(reducer, place))
 
 
-def _contexts(arena: Arena, found: Found) -> Iterator[Scene]:
+def _contexts(reducer: _Reducer) -> Iterator[Scene]:
     """The row alone in the narrowest launch, then its launch, then all that was run with it."""
-    scene, row = found.scene, found.difference.row
+    scene, row = reducer.scene, reducer.difference.row
     alone = scene.logits[row : row + 1]
-    # A select that may change with the width would make another finding of it.
-    paths = (arena.baseline, arena.candidate)
-    if all(path.declared.select_row_independent for path in paths):
+    if reducer.width_may_change:
         yield from (scene.with_rows(alone, width) for width in range(1, scene.width))
     yield scene.with_rows(alone)
     first = row // scene.width * scene.width
@@ -147,21 +154,26 @@ def _contexts(arena: Arena, found: Found) -> Iterator[Scene]:
 
 
 def _fewer_rows(reducer: _Reducer) -> None:
-    """Drop whole launches, then make the other rows zeros."""
-    scene = reducer.scene
-    width = scene.width
+    """Drop whole launches, then single rows of the last one, then make the others zeros."""
+    width = reducer.scene.width
     while reducer.scene.rows > width:
         rows = reducer.scene.logits
         halves = len(rows) // width // 2 * width or width
-        if not reducer.first(
-            reducer.scene.with_rows(part) for part in (rows[:-halves], rows[halves:])
-        ):
+        parts = (rows[:-halves], rows[halves:])
+        if not reducer.first(reducer.scene.with_rows(part) for part in parts):
             break
+    if reducer.width_may_change and reducer.scene.rows == width:
+        while reducer.first(_without_one(reducer.scene)):
+            pass
     for row in range(reducer.scene.rows):
         if row != reducer.difference.row:
-            logits = reducer.scene.logits.copy()
-            logits[row] = 0.0
-            reducer.take(reducer.scene.with_rows(logits))
+            reducer.take(reducer.with_row(row, np.zeros_like(reducer.row(row))))
+
+
+def _without_one(scene: Scene) -> Iterator[Scene]:
+    """A launch without one of its rows."""
+    for row in range(scene.rows if scene.rows > 1 else 0):
+        yield scene.with_rows(np.delete(scene.logits, row, axis=0), scene.width - 1)
 
 
 def _fewer_ranks(reducer: _Reducer) -> Iterator[Scene]:

@@ -73,7 +73,7 @@ def test_a_witness_is_small_and_explain_gives_its_class(
 ) -> None:
     result = found[fault.__name__]
     witness = result.found[0]
-    launch = 12 if fault is rare_faults.TieInTheLastRowOfALaunch else 1
+    launch = 2 if fault is rare_faults.TieInTheLastRowOfALaunch else 1
     assert (witness.scene.rows, witness.scene.width, witness.scene.ranks) == (launch, launch, 1)
     _, counts = np.unique(witness.scene.logits, return_counts=True)
     # The winners, some neighbours of the boundary, and one logit for everybody else.
