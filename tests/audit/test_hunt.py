@@ -201,6 +201,71 @@ def second_for_last(launch: Launch, out: Routed) -> None:
         out.ids[rank, row, -1] = free[-1]
 
 
+ROW = np.asarray([[3.0, 2.0, 1.0, 1.0, 0.0, -1.0]], np.float32)
+"""Top 3 of 6; experts 2 and 3 tie at the boundary."""
+
+
+def swapped(launch: Launch, out: Routed) -> None:
+    out.ids[:, :, 2] = 3
+
+
+def swapped_and_scaled(launch: Launch, out: Routed) -> None:
+    swapped(launch, out)
+    out.weights[:] *= np.float32(1.001)
+
+
+def far(launch: Launch, out: Routed) -> None:
+    out.ids[:, :, 0] = 4
+
+
+def doubled(launch: Launch, out: Routed) -> None:
+    out.weights[:] *= np.float32(2)
+
+
+def one_step(launch: Launch, out: Routed) -> None:
+    out.weights[:] = np.nextafter(out.weights, np.float32(2))
+
+
+def reordered(launch: Launch, out: Routed) -> None:
+    out.ids[:], out.weights[:] = out.ids[:, :, ::-1].copy(), out.weights[:, :, ::-1].copy()
+
+
+def unwritten(launch: Launch, out: Routed) -> None:
+    out.ids[:, 0, 0] = -0x5A5A5A5B
+
+
+@pytest.mark.parametrize(
+    ("spoil", "kind", "policy"),
+    [
+        (swapped, None, Policy()),
+        (swapped, "set:exact_tie", LOWER_ID),
+        (swapped_and_scaled, "flag:wrong_sum+weights_not_from_ids", Policy()),
+        (far, "set:far_swap", Policy()),
+        (far, "weights", Policy(noise_abs=1.0)),
+        (doubled, "weights:scaled", Policy()),
+        (one_step, None, Policy()),
+        (one_step, "weights:", Policy(weight_budget_ulp=0)),
+        (reordered, None, Policy()),
+        (unwritten, "breach:id_out_of_range+poison_survives", Policy()),
+    ],
+)
+def test_a_row_is_judged_as_an_audit_judges_it(
+    spoil: Spoil, kind: str | None, policy: Policy
+) -> None:
+    faulty = WrappedPath(spoil, "route:select=standalone")
+    found = neartie.check_rows(
+        ROW, baseline="general", candidate=faulty, top_k=3, policy=policy
+    ).differences
+    if kind is None:
+        assert found == ()
+        return
+    assert kind in found[0].kind
+    assert found[0].faulty == "candidate"
+    # The same breach, or the same fault, on both sides is no difference between them.
+    both = neartie.check_rows(ROW, baseline=faulty, candidate=faulty, top_k=3, policy=policy)
+    assert both.differences == ()
+
+
 def test_the_faulty_side_is_named() -> None:
     faulty = WrappedPath(second_for_last, "route:select=standalone")
     result = neartie.hunt(faulty, "general", geometry=SMALL, rows=3000, width=4)
