@@ -21,6 +21,7 @@ from .cli_certify import certify
 from .cli_claims import claims_app
 from .cli_evidence import report, verify
 from .cli_gate import gate as gate_command
+from .cli_hunt import hunt
 from .cli_policy import policy_app
 from .cli_recording import merge_ranks
 from .cli_sign import diff, history, sign
@@ -41,6 +42,7 @@ app.add_typer(policy_app, name="policy")
 app.command("gate")(gate_command)
 app.command()(bench)
 app.command()(certify)
+app.command()(hunt)
 app.command()(verify)
 app.command()(report)
 app.command()(sign)

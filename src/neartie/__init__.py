@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from .audit.evidence.verify import verify_evidence
     from .audit.explain import explain_rows
     from .audit.gate.run import run_gate
+    from .audit.hunt.check_rows import check_rows
+    from .audit.hunt.run import hunt
     from .audit.plan import plan_rows
     from .audit.policy import Policy, load_policy
     from .audit.replay import replay_row
@@ -33,7 +35,9 @@ _HOMES = {
     "assert_equivalent": "audit.equivalence",
     "certify_forms": "audit.certify",
     "check_claims": "audit.claims.check",
+    "check_rows": "audit.hunt.check_rows",
     "explain_rows": "audit.explain",
+    "hunt": "audit.hunt.run",
     "load_claims": "audit.claims.load",
     "load_evidence": "audit.evidence.load",
     "load_policy": "audit.policy",
@@ -56,7 +60,9 @@ __all__ = [
     "assert_equivalent",
     "certify_forms",
     "check_claims",
+    "check_rows",
     "explain_rows",
+    "hunt",
     "load_claims",
     "load_evidence",
     "load_policy",
