@@ -98,7 +98,7 @@ class ScheduleJudge:
             self._keep_sample(block, exact, width, latents)
             self._name_library_orders()
         for rank in self._distinct(latents):
-            wide = {role: latent[rank].astype(np.float64) for role, latent in latents.items()}
+            wide = {role: _wide(latent[rank]) for role, latent in latents.items()}
             rule = {role: _of_rank(self._expect(block, role, width), rank) for role in latents}
             for role in latents:
                 errors = _row_norms(wide[role] - exact)
@@ -256,10 +256,16 @@ def _reduced(name: str, partials: Bf16, width: int) -> Bf16:
 
 
 def _triangle(a: Bf16, b: Bf16, exact: Latent) -> Triangle:
-    wide_a, wide_b = a.astype(np.float64), b.astype(np.float64)
+    wide_a, wide_b = _wide(a), _wide(b)
     sides = (wide_a - exact, wide_b - exact, wide_a - wide_b)
     first, second, third = (math.sqrt(_square(side)) for side in sides)
     return first, second, third
+
+
+def _wide(values: Bf16) -> Latent:
+    """FP64 values; a signalling NaN, such as poison that a path left, is no reason to warn."""
+    with np.errstate(invalid="ignore"):
+        return np.asarray(values.astype(np.float64))
 
 
 def _square(values: npt.NDArray[Any]) -> float:

@@ -24,6 +24,7 @@ from .cli_gate import gate as gate_command
 from .cli_hunt import hunt
 from .cli_policy import policy_app
 from .cli_recording import merge_ranks
+from .cli_selftest import selftest
 from .cli_sign import diff, history, sign
 from .progress import Interrupted
 
@@ -48,6 +49,7 @@ app.command()(report)
 app.command()(sign)
 app.command()(diff)
 app.command()(history)
+app.command()(selftest)
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 

@@ -152,8 +152,11 @@ def _flags(
             breach=breach,
         )
 
-    exact = judged.selection.scores
+    exact, coarse = judged.selection.scores, judged.selection.scores32
     flags = by(exact)
+    if has_subnormals(coarse):
+        # A subnormal score has few bits left: weights may follow from it as FP32 holds it.
+        flags &= by(coarse.astype(np.float64))
     if policy.flush_to_zero and has_subnormals(exact):
         # A path is only wrong where it is wrong by the flushed and by the plain scores.
         zeroed = flushed(exact)

@@ -20,9 +20,11 @@ from .launching import poisoned_rows, same_bits, tensors
 from .metrics import findings as find
 from .metrics.findings import bits
 from .metrics.flags import RowFlag
+from .metrics.rule_weights import rule_weights
 from .metrics.swaps import SET_CODE, SetClass, SetDifferences, classify_sets
 from .metrics.weights import step_bins
 from .observed import BatchFinding
+from .places import Places
 from .policy import Policy
 from .width_dependence import WidthDependence
 
@@ -44,6 +46,8 @@ class Detector:
         self._failing = {role: FailingRows(bank, policy) for role in self.paths}
         self.explained: list[Explained] = []
         """What explains the failing rows of each path that has some; filled by ``findings``."""
+        self._rows_seen = 0
+        self._places = Places(bank, log)
 
     def forget_chunk(self) -> None:
         """The next chunk has other rows: nothing of this one may be compared with it."""
@@ -72,7 +76,7 @@ class Detector:
                 self._unwritten(role, width, tensor, array, judged.block.start)
                 self._ranks(role, width, tensor, array)
             self.width_dependence.add(judged, role, width, out)
-        self._layout(width, a, b)
+        self._places.shown(judged, width, a, b)
 
     def rows(
         self,
@@ -88,8 +92,10 @@ class Detector:
         wrong = {}
         for role, out in ((BASELINE, a), (CANDIDATE, b)):
             wrong[role] = self._wrong(judged, width, comparison, role, out.ids[rank]) & valid
-            self._stale(judged, role, width, rank, wrong[role], out)
+            self._stale(judged, role, width, rank, wrong[role], out, b if role == BASELINE else a)
+            self._places.selected(judged, role, width, wrong[role], out, rank)
             self._tail(role, width, wrong[role], judged.block.start)
+            self._other_slots(judged, role, width, comparison, out, rank)
             self._count_experts(role, out.ids[rank][valid])
         for role, out in ((BASELINE, a), (CANDIDATE, b)):
             logits = None if out.logits is None else out.logits[rank]
@@ -97,6 +103,7 @@ class Detector:
             apart = self._apart(comparison, wrong) | lost_ties(judged, ids, self.policy)
             failing = wrong[role] | apart & valid
             self._failing[role].add(judged, width, logits, ids, weights, failing)
+        self._rows_seen += int(np.count_nonzero(valid))
         same = (comparison.sets.set_class < SET_CODE[SetClass.EXACT_TIE]) & valid
         same &= comparison.weight_ulp <= self.policy.weight_budget_ulp
         echo = find.oracle_echo(same, wrong[BASELINE], wrong[CANDIDATE])
@@ -106,7 +113,7 @@ class Detector:
 
     def findings(self) -> list[BatchFinding]:
         """Return what was found, with the causes that explain wrong rows."""
-        self._never_selected()
+        self._expert_counts()
         found = self.log.findings()
         told = [rows.explained(self.log.labels[role], role) for role, rows in self._failing.items()]
         self.explained = [one for one in told if one is not None]
@@ -139,17 +146,29 @@ class Detector:
             find.Finding.RANK_DISAGREEMENT, role, width, differs.any(axis=0), text, tensor=tensor
         )
 
-    def _layout(self, width: int, a: Routed, b: Routed) -> None:
-        """The candidate's logits are the baseline's in another order of the same row."""
-        if a.logits is None or b.logits is None or same_bits(a.logits, b.logits):
+    def _other_slots(
+        self,
+        judged: JudgedBlock,
+        role: str,
+        width: int,
+        comparison: RowComparison,
+        out: Routed,
+        rank: int,
+    ) -> None:
+        flagged = np.flatnonzero(
+            (comparison.flags[role] & np.uint16(RowFlag.WEIGHTS_NOT_FROM_IDS)) != 0
+        )
+        if not flagged.size:
             return
-        mine, other = b.logits[0], a.logits[0]
-        differs = (bits(mine) != bits(other)).any(axis=1)
-        if not differs.any():
-            return
-        whole = np.array_equal(np.sort(mine, axis=None), np.sort(other, axis=None))
-        text = "logits are an exact permutation of the baseline's: the layout was misread"
-        self.log.note(find.Finding.LAYOUT_PERMUTATION, CANDIDATE, width, differs & whole, text)
+        rule = rule_weights(
+            out.ids[rank][flagged], judged.selection.scores[flagged], self.bank.scoring
+        )
+        moved = np.zeros(len(judged.logits), np.bool_)
+        moved[flagged] = find.other_slots(
+            out.weights[rank][flagged], rule, self.policy.weight_budget_ulp
+        )
+        text = "weights are right for the ids, but lie in other slots"
+        self.log.note(find.Finding.WEIGHTS_IN_OTHER_SLOTS, role, width, moved, text)
 
     def _wrong(
         self,
@@ -190,12 +209,22 @@ class Detector:
             counts[-1] += int(np.count_nonzero(gap < 0))
 
     def _stale(
-        self, judged: JudgedBlock, role: str, width: int, rank: int, wrong: Bools, out: Routed
+        self,
+        judged: JudgedBlock,
+        role: str,
+        width: int,
+        rank: int,
+        wrong: Bools,
+        out: Routed,
+        other: Routed,
     ) -> None:
         inputs = judged.block.hidden if judged.block.hidden is not None else judged.logits
         if wrong.any():
-            stale = find.stale_output(
-                out.ids[rank], out.weights[rank], np.asarray(inputs), wrong, width
+            ids, weights = out.ids[rank], out.weights[rank]
+            stale = find.stale_output(ids, weights, np.asarray(inputs), wrong, width)
+            # What lay there before may never have been in this path's own outputs.
+            stale |= wrong & find.repeats_expected(
+                ids, weights, other.ids[rank], other.weights[rank], width
             )
             text = "ids and weights repeat the same place of the launch before"
             self.log.note(find.Finding.STALE_OUTPUT, role, width, stale, text)
@@ -203,7 +232,8 @@ class Detector:
     def _tail(self, role: str, width: int, wrong: Bools, start: int) -> None:
         """Wrong rows that sit at the end of every full launch: never written there."""
         full = len(wrong) // width * width
-        if not wrong.any() or not full:
+        # A misread layout gets worse from row to row too, and is the better explanation.
+        if not wrong.any() or not full or self._places.explain(role, width):
             return
         places = wrong[:full].reshape(-1, width)
         tail = find.unwritten_rows(np.asarray(places.any(axis=0)))
@@ -215,14 +245,24 @@ class Detector:
         experts = self.bank.geometry.experts
         self._chosen[role] += np.bincount(ids.ravel(), minlength=experts)[:experts]
 
-    def _never_selected(self) -> None:
-        missing = find.never_selected(self._chosen[BASELINE], self._chosen[CANDIDATE])
-        if len(missing):
-            text = (
-                f"{len(missing)} experts that the baseline uses are never chosen: {_span(missing)}"
-            )
-            rows = np.ones(len(missing), np.bool_)
-            self.log.note(find.Finding.NEVER_SELECTED, CANDIDATE, 0, rows, text)
+    def _expert_counts(self) -> None:
+        """Experts that the candidate never chooses, or always."""
+        mine, other = self._chosen[CANDIDATE], self._chosen[BASELINE]
+        for kind, experts, words in (
+            (
+                find.Finding.NEVER_SELECTED,
+                find.never_selected(other, mine),
+                "that the baseline uses are never chosen",
+            ),
+            (
+                find.Finding.ALWAYS_SELECTED,
+                find.always_selected(other, mine, self._rows_seen),
+                "are chosen in every row, unlike by the baseline",
+            ),
+        ):
+            if len(experts):
+                text = f"{len(experts)} experts {words}: {_span(experts)}"
+                self.log.note(kind, CANDIDATE, 0, np.ones(len(experts), np.bool_), text)
 
     def _permuted(
         self,

@@ -62,9 +62,10 @@ class JudgedBlock:
         if out.logits is None:
             return self.logit_error
         safe = np.clip(ids, 0, self.logits.shape[1] - 1)
-        mine = np.take_along_axis(out.logits[rank], safe, axis=1).astype(np.float64)
         exact = np.take_along_axis(self.logits, safe, axis=1).astype(np.float64)
+        # A signalling NaN, such as poison that a path left, warns when it is widened.
         with np.errstate(invalid="ignore"):
+            mine = np.take_along_axis(out.logits[rank], safe, axis=1).astype(np.float64)
             slack = np.abs(mine - exact)
         largest = np.where(np.isfinite(slack), slack, 0.0).max(axis=1)
         return np.asarray(np.minimum(largest, self.logit_error))

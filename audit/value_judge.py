@@ -12,10 +12,13 @@ from .attribute import ScheduleJudge
 from .compare import BASELINE, CANDIDATE
 from .finding_log import FindingLog
 from .judged import JudgedBlock
-from .metrics.findings import Finding
+from .metrics.findings import Finding, dropped_columns
 from .metrics.ulp import finite
 from .observed import NotCompared, ScheduleFit
 from .rank_parts import same_as_first
+
+TRIED_ROWS = 4
+"""Rows on which a cause of wrong logits is tried: each has one equation an expert."""
 
 
 class ValueJudge:
@@ -27,7 +30,7 @@ class ValueJudge:
     def __init__(
         self, paths: dict[str, Path], weights: FrontWeights, ranks: int, log: FindingLog
     ) -> None:
-        self.paths, self.log = paths, log
+        self.paths, self.weights, self.log = paths, weights, log
         declared = {role: path.declared.latent_schedule for role, path in paths.items()}
         machine = any(path.declared.machine_dependent for path in paths.values())
         self.schedules = ScheduleJudge(declared, weights, ranks, machine_dependent=machine)
@@ -78,6 +81,33 @@ class ValueJudge:
                 wrong |= judged.wrong_logits(logits[rank])
         text = "logits are further from the exact ones than an FP32 sum in any order can be"
         self.log.note(Finding.WRONG_LOGITS, role, width, wrong, text, tensor="logits")
+        if wrong.any():
+            self._dropped(role, width, judged, logits[0], wrong)
+
+    def _dropped(
+        self,
+        role: str,
+        width: int,
+        judged: JudgedBlock,
+        logits: npt.NDArray[np.float32],
+        wrong: npt.NDArray[np.bool_],
+    ) -> None:
+        """Whether the last columns of the product explain what is missing from its first rows."""
+        rows = np.flatnonzero(wrong)[:TRIED_ROWS]
+        hidden, router = judged.block.hidden, self.weights.router
+        assert hidden is not None
+        if router is None or not np.isfinite(logits[rows]).all():
+            return
+        kept = dropped_columns(
+            hidden[rows].astype(np.float64),
+            router.astype(np.float64),
+            judged.logits[rows] - logits[rows].astype(np.float64),
+            judged.logit_error[rows],
+        )
+        if kept is not None:
+            columns = hidden.shape[1]
+            text = f"the product leaves out the last {columns - kept} of {columns} columns"
+            self.log.note(Finding.COLUMNS_DROPPED, role, width, wrong, text, tensor="logits")
 
     def _presence(self, outputs: dict[str, Routed]) -> None:
         for tensor in ("latent", "logits"):

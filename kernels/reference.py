@@ -253,8 +253,9 @@ def reference_select(
     names = list(ReferenceSelection.__dataclass_fields__)
 
     def fill(start: int) -> None:
-        part = logits[start : start + step].astype(np.float64)
+        # A signalling NaN, such as an element that nobody wrote, warns when it is widened.
         with np.errstate(all="ignore"):
+            part = logits[start : start + step].astype(np.float64)
             fields = dict(zip(names, _chunk(part, bias, geometry, scoring), strict=True))
             _check(fields["keys"], fields["eligible"], fields["ids"], start)
         for name, values in fields.items():

@@ -14,6 +14,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from .ulp import ulp_distance
+
 Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[Any]
 Floats = npt.NDArray[Any]
@@ -38,6 +40,10 @@ class Finding(enum.StrEnum):
     NONFINITE_OUTPUT = "nonfinite_output"
     WRONG_LOGITS = "wrong_logits"
     SCHEDULE_MISMATCH = "schedule_mismatch"
+    COLUMNS_DROPPED = "columns_dropped"
+    REPEATED_ROWS = "repeated_rows"
+    ALWAYS_SELECTED = "always_selected"
+    WEIGHTS_IN_OTHER_SLOTS = "weights_in_other_slots"
 
 
 DISCLOSED: Final = frozenset({Finding.REDUCTION_ORDER})
@@ -113,7 +119,8 @@ def stale_output(
     """Return, for each row, whether it repeats the output of the row ``lag`` before it.
 
     A row is stale where it is ``wrong`` (differs from what was expected), its ids and weights have
-    the bits of the earlier row, and its inputs do not.
+    the bits of the earlier row, and its inputs do not. The first of a chain of repeats must be
+    right: an output that is wrong from the start is the same everywhere for another reason.
 
     Args:
         ids: [row, slot], rows in the order in which they were computed.
@@ -132,7 +139,30 @@ def stale_output(
     )
     changed = (bits(inputs[later]) != bits(inputs[earlier])).any(axis=-1)
     stale[later] = same & changed & wrong[later]
+    # In the order of the rows: a repeat of a stale row is stale, one of a wrong row is not.
+    for row in np.flatnonzero(stale):
+        stale[row] = stale[row - lag] or not wrong[row - lag]
     return stale
+
+
+def repeats_expected(
+    ids: Ints, weights: Floats, expected_ids: Ints, expected_weights: Floats, lag: int
+) -> Bools:
+    """Return, for each row, whether it has the bits that the row ``lag`` before should have.
+
+    Args:
+        ids: [row, slot] of a path.
+        weights: [row, slot] of the path.
+        expected_ids: [row, slot] of the other path, which does the same arithmetic.
+        expected_weights: [row, slot] of the other path.
+        lag: rows back.
+    """
+    result = np.zeros(len(ids), np.bool_)
+    later, earlier = slice(lag, None), slice(None, max(len(ids) - lag, 0))
+    result[later] = ~differing_rows(
+        ids[later], weights[later], expected_ids[earlier], expected_weights[earlier]
+    )
+    return result
 
 
 def id_permutation(ids_a: Ints, ids_b: Ints) -> dict[int, int] | None:
@@ -159,6 +189,68 @@ def never_selected(counts_a: I64, counts_b: I64, confidence: float = 0.999) -> I
     """
     least = math.log(len(counts_a) / (1.0 - confidence))
     return np.flatnonzero((counts_b == 0) & (counts_a >= least)).astype(np.int64)
+
+
+def dropped_columns(
+    x: npt.NDArray[np.float64],
+    weight: npt.NDArray[np.float64],
+    missing: npt.NDArray[np.float64],
+    bound: npt.NDArray[np.float64],
+) -> int | None:
+    """Return from which column on a product left its columns out, or None where that is not it.
+
+    The last columns' share of every element must be what is missing from it, within the bound.
+
+    Args:
+        x: [row, column].
+        weight: [output, column].
+        missing: [row, output] exact product minus the path's.
+        bound: [row] how far a right element may be off.
+    """
+    fits = np.ones(x.shape[1], np.bool_)
+    for row in range(len(x)):
+        shares = weight * x[row]
+        # Column k: the sum of the products from k to the end.
+        tails = np.cumsum(shares[:, ::-1], axis=1)[:, ::-1]
+        with np.errstate(invalid="ignore"):
+            fits &= (np.abs(tails - missing[row][:, None]) <= bound[row]).all(axis=0)
+    # All columns left out would be no product at all.
+    places = np.flatnonzero(fits[1:]) + 1
+    return int(places[-1]) if len(places) else None
+
+
+def always_selected(counts_a: I64, counts_b: I64, rows: int, confidence: float = 0.999) -> I64:
+    """Return the experts that b chose in every row though a's counts make that incredible.
+
+    Args:
+        counts_a: [expert] how often the baseline chose it.
+        counts_b: [expert] the same of the candidate, over the same rows.
+        rows: number of rows.
+        confidence: an expert is listed where rows that choose it at a's rate (Laplace's estimate,
+            (n + 1) / (rows + 2)) would all do so with a probability of at most
+            (1 - confidence) / experts (Bonferroni over the experts).
+    """
+    rate = (counts_a + 1.0) / (rows + 2.0)
+    credible = math.log((1.0 - confidence) / len(counts_a))
+    chance = rows * np.log(rate)
+    return np.flatnonzero((counts_b == rows) & (rows > 0) & (chance <= credible)).astype(np.int64)
+
+
+def other_slots(weights: Floats, rule: npt.NDArray[np.float64], budget_ulp: int) -> Bools:
+    """Return, for each row, whether its weights are the rule's for its ids in other slots.
+
+    Sorted, both are within the budget of FP32 steps; slot by slot, they are not.
+
+    Args:
+        weights: float32 [row, slot] of a path.
+        rule: float64 [row, slot], what the rule gives to the path's ids.
+        budget_ulp: FP32 steps that a weight may be off.
+    """
+    with np.errstate(over="ignore"):
+        expected = rule.astype(np.float32)
+    in_place = ulp_distance(weights, expected).within(budget_ulp).all(axis=1)
+    line = np.sort(weights, axis=1), np.sort(expected, axis=1)
+    return np.asarray(ulp_distance(*line).within(budget_ulp).all(axis=1) & ~in_place)
 
 
 def oracle_echo(agree: Bools, a_differs: Bools, b_differs: Bools) -> Bools:
