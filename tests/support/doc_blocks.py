@@ -2,7 +2,8 @@
 
 A fence with a ``title`` is a file that the reader saves (``python title="front.py"``). Any other
 ``python`` block is run, all of a page in one namespace; a ``console`` block holds commands after
-``$ `` and, below each, what it prints, where a line of three dots stands for lines left out.
+``$ `` and, below each, what it prints, where a line of three dots stands for lines left out. A
+``text`` block shows what the Python block before it printed.
 """
 
 from __future__ import annotations
@@ -109,6 +110,7 @@ class PageRun:
     def __init__(self, name: str) -> None:
         self.name = name
         self.namespace: dict[str, Any] = {"__name__": f"page_{name}"}
+        self._printed: list[str] | None = None
 
     def run(self, block: Block) -> None:
         """Save a file, run Python, or run commands and hold what they print to what is shown."""
@@ -116,7 +118,13 @@ class PageRun:
         if block.title:
             Path(block.title).write_text(block.text, encoding="utf-8")
         elif block.kind == "python":
-            exec(compile("\n" * block.line + block.text, self.name, "exec"), self.namespace)
+            printed = io.StringIO()
+            with contextlib.redirect_stdout(printed):
+                exec(compile("\n" * block.line + block.text, self.name, "exec"), self.namespace)
+            self._printed = [line.rstrip() for line in printed.getvalue().splitlines()]
+        elif block.kind == "text":
+            assert self._printed is not None, f"{where}: no Python block printed this"
+            assert_prints(self._printed, block.text.splitlines(), where)
         elif block.kind == "console":
             for words, shown in commands_of(block):
                 assert_prints(run_command(words), shown, where)
