@@ -76,7 +76,7 @@ def test_every_center_has_every_gap(center: float, gap: int) -> None:
 
 
 def test_a_gap_that_no_keys_have_is_refused() -> None:
-    # Scores above 1/2 lie 2^-24 apart, keys below it 2^-25: odd gaps from 1/2 down need a finer one.
+    # Scores above 1/2 lie 2^-24 apart, keys below it 2^-25: no score gives an odd gap down from it.
     at = Boundary(1, 1, center=0.0, score=0.5)
     with pytest.raises(InputError, match="gap=1, but should be one that FP32 keys can have there"):
         boundary_row([0, 1], 1, at, offsets=[-0.125, -0.125])
