@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, NoReturn
 
 from ..banks.bank import Bank
 from ..banks.errors import InputError
-from ..banks.memory import MemoryBank
+from ..banks.memory import store_bank
 from ..banks.open import expand_banks
 from ..kernels.contract import Path as FrontPath
 from .evidence.write import check_target
@@ -158,7 +158,7 @@ def _policy_file(policy: Policy | str | Path | None) -> str | None:
 def _banks(
     given: str | Path | Bank | Sequence[str | Path | Bank], place: Path | None
 ) -> list[Bank]:
-    """The open banks; those in memory are stored beside the evidence, which names what it read."""
+    """The open banks; what no spec opens is stored beside the evidence that will name it."""
     items = [given] if isinstance(given, str | Path | Bank) else list(given)
     banks: list[Bank] = []
     for item in items:
@@ -166,15 +166,15 @@ def _banks(
     if place is None:
         return banks
     return [
-        _stored(bank, place, number) if isinstance(bank, MemoryBank) else bank
+        bank if bank.opens_again else _stored(bank, place, number)
         for number, bank in enumerate(banks, start=1)
     ]
 
 
-def _stored(bank: MemoryBank, place: Path, number: int) -> Bank:
+def _stored(bank: Bank, place: Path, number: int) -> Bank:
     folder = place.absolute().parent / BANKS
     folder.mkdir(parents=True, exist_ok=True)
-    return bank.save(folder / f"{place.name}-{number}")
+    return store_bank(bank, folder / f"{place.name}-{number}")
 
 
 def _skip(reason: str) -> NoReturn:

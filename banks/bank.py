@@ -99,9 +99,11 @@ class Bank(ABC):
     Attributes:
         threads_may_read: whether several threads may read at once; a bank that keeps what it read
             last says no.
+        opens_again: whether ``spec`` opens this bank in another process.
     """
 
     threads_may_read: bool = False
+    opens_again: bool = True
 
     def __init__(
         self, header: Header, weights: Mapping[str, Array] | Callable[[], Mapping[str, Array]]
@@ -266,6 +268,8 @@ class Bank(ABC):
 
 class _Reweighted(Bank):
     """A bank's rows beside other weights."""
+
+    opens_again = False
 
     def __init__(self, base: Bank, tensors: Mapping[str, Array]) -> None:
         digest = hashlib.sha256(base.digest.encode())

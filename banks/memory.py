@@ -17,7 +17,7 @@ from .errors import InputError
 from .generate import row_keys
 from .geometry import Geometry, ScoringRule, TieContract
 from .store import StoredBank, open_directory
-from .write import write_bank
+from .write import BATCH_ROWS, write_bank
 
 _BF16: Final = np.dtype(ml_dtypes.bfloat16)
 _F32: Final = np.dtype(np.float32)
@@ -49,6 +49,8 @@ _WHERE: Final = "memory_bank"
 class MemoryBank(Bank):
     """A bank of arrays in memory; ``repr`` is the call of ``memory_bank`` that makes it again."""
 
+    opens_again = False
+
     def __init__(
         self, header: Header, weights: Mapping[str, Array], rows: Mapping[str, Array], call: str
     ) -> None:
@@ -72,11 +74,22 @@ class MemoryBank(Bank):
         Raises:
             BankError: the directory is taken or cannot be made.
         """
-        write_bank(directory, self.header, self.weights, [self._read(0, self.rows)])
-        return open_directory(directory)
+        return store_bank(self, directory)
 
     def __repr__(self) -> str:
         return self._call
+
+
+def store_bank(bank: Bank, directory: str | Path) -> StoredBank:
+    """Write any bank to a new or empty directory and return it as it opens from there.
+
+    Raises:
+        BankError: the directory is taken or cannot be made.
+    """
+    starts = range(0, bank.rows, BATCH_ROWS)
+    blocks = (bank.read(start, min(start + BATCH_ROWS, bank.rows)) for start in starts)
+    write_bank(directory, bank.header, bank.weights, blocks)
+    return open_directory(directory)
 
 
 def memory_bank(

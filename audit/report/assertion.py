@@ -53,7 +53,7 @@ class Asked:
 
     def obstacles(self) -> list[str]:
         """Return what a command cannot name."""
-        found = [f"bank {bank.name} is in memory" for bank in self.banks if _in_memory(bank)]
+        found = [f"bank {bank.name} is in memory" for bank in self.banks if not bank.opens_again]
         for role in ("baseline", "candidate"):
             if self.spec(role) is None:
                 found.append(f"{role} is an object (pass 'module:factory' to have it named)")
@@ -63,10 +63,6 @@ class Asked:
         """Return what makes a path again; None where only the object itself is known."""
         given: str | FrontPath = getattr(self, role)
         return given if isinstance(given, str) else spec_of(given, None)
-
-
-def _in_memory(bank: Bank) -> bool:
-    return isinstance(bank, MemoryBank)
 
 
 def failure_text(
@@ -171,9 +167,9 @@ def _rebuild(
     yield "  rebuild it with"
     yield "    import neartie"
     place = repr(bank.spec)
-    if _in_memory(bank):
+    if not bank.opens_again:
         place, text = "bank", repr(bank)
-        if len(text) <= _LONGEST_BANK:
+        if isinstance(bank, MemoryBank) and len(text) <= _LONGEST_BANK:
             yield "    from math import inf, nan"
             yield "    from neartie.banks.memory import memory_bank"
             yield f"    bank = {text}"

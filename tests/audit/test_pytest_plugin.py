@@ -4,12 +4,14 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 import neartie
+from neartie.audit import pytest_plugin
 from neartie.audit.evidence.load import load_evidence
 from neartie.audit.evidence.verify import verify_evidence
 from neartie.audit.kept_evidence import EvidenceKeeper, directory_name
@@ -121,10 +123,10 @@ def run(place: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def session(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
-    """The tests above, run in two processes with ``--neartie-out``."""
+    """The tests above, run by a process of pytest-xdist, with ``--neartie-out``."""
     place = tmp_path_factory.mktemp("session")
     (place / "test_mine.py").write_text(TESTS)
-    done = run(place, "-n", "2", "--neartie-out", "kept")
+    done = run(place, "-n", "1", "--neartie-out", "kept")
     found = re.finditer(r"(PASSED|FAILED|SKIPPED|ERROR) (\S+)", done.stdout)
     outcomes = {match[2]: match[1] for match in found}
     return SimpleNamespace(kept=place / "kept", outcomes=outcomes, done=done)
@@ -249,3 +251,12 @@ def test_a_right_path_passes_every_edge_that_can_be_answered(name: str) -> None:
     # Not even against itself.
     with pytest.raises(AssertionError, match=r"zero_sum_weights|nonfinite_expert_selected"):
         neartie.assert_equivalent("route", "route", spec, rows=[9], ranks=2)
+
+
+def test_the_entry_point_is_called_as_the_module() -> None:
+    """So ``-p neartie.audit.pytest_plugin`` and the entry point are one plugin, not two."""
+    project = Path(neartie.__file__).resolve().parents[2] / "pyproject.toml"
+    if not project.is_file():
+        pytest.skip("an installed package has no pyproject.toml beside it")
+    points = tomllib.loads(project.read_text())["project"]["entry-points"]["pytest11"]
+    assert points == {pytest_plugin.__name__: pytest_plugin.__name__}

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import neartie
+from neartie.audit import cli
 from neartie.audit.evidence.verify import verify_evidence
 from neartie.banks.errors import InputError
 from neartie.kernels import registry
@@ -75,39 +75,27 @@ def installed(site: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         del sys.modules[name]
 
 
-def python_path(site: Path) -> str:
-    before = os.environ.get("PYTHONPATH", "")
-    return os.pathsep.join(part for part in (str(site), before) if part)
-
-
-def command(site: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-P", "-m", "neartie", *words],
-        capture_output=True,
-        text=True,
-        cwd=site.parent,
-        env={**os.environ, "NO_COLOR": "1", "PYTHONPATH": python_path(site)},
-        check=False,
-    )
-
-
 def test_the_command_line_audits_it_and_it_fails_where_it_should(
-    site: Path, monkeypatch: pytest.MonkeyPatch
+    site: Path,
+    installed: None,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    done = command(
-        site, "audit", BANK, "--candidate", "acme_router.front:MyRoute", "--rows", "12",
-        "--ranks", "2", "--out", "evidence", "--json",
-    )  # fmt: skip
-    assert done.returncode == 1, done.stderr
-    record = json.loads(done.stdout)
+    evidence = site.parent / "evidence"
+    words = ["audit", BANK, "--candidate", "acme_router.front:MyRoute", "--rows", "12"]
+    words += ["--ranks", "2", "--out", str(evidence), "--json"]
+    monkeypatch.setattr(sys, "argv", ["neartie", *words])
+    assert cli.exit_status() == 1
+    record = json.loads(capsys.readouterr().out)
     assert record["numerics_class"] == "BEHAVIOURAL"
     reasons = [reason["text"] for reason in record["verdict"]["reasons"]]
     assert any("every launch is wrong from its row 11 on" in text for text in reasons)
     assert record["candidate"]["name"] == "my-route"
     assert record["candidate"]["spec"] == "acme_router.front:MyRoute"
     # The spec repeats it in another process, where nothing is registered.
-    monkeypatch.setenv("PYTHONPATH", python_path(site))
-    again = verify_evidence(site.parent / "evidence", rerun=True)
+    before = os.environ.get("PYTHONPATH", "")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(part for part in (str(site), before) if part))
+    again = verify_evidence(evidence, rerun=True)
     assert again.state == "PASS", again.text()
 
 

@@ -4,6 +4,7 @@ import math
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -72,6 +73,42 @@ def test_every_center_has_every_gap(center: float, gap: int) -> None:
         assert select(row).boundary_ulp[0] == gap
         # Slot 2 is expert 0, the next is expert 3.
         assert set(select(row).ids[0].tolist()) == ({2, 0})
+
+
+def test_a_gap_that_no_keys_have_is_refused() -> None:
+    # Scores above 1/2 lie 2^-24 apart, keys below it 2^-25: no score gives an odd gap down from it.
+    at = Boundary(1, 1, center=0.0, score=0.5)
+    with pytest.raises(InputError, match="gap=1, but should be one that FP32 keys can have there"):
+        boundary_row([0, 1], 1, at, offsets=[-0.125, -0.125])
+    assert boundary_row([0, 1], 1, replace(at, gap=2), offsets=[-0.125, -0.125]).gap() == 2
+
+
+@pytest.mark.parametrize(
+    ("at", "message"),
+    [
+        (Boundary(0, 1), r"slot=0, but should be 1\.\.2 of 3 experts"),
+        (Boundary(1, 1, high=2), r"slot=1, but should be 2\.\.2 of 3 experts"),
+        (Boundary(1, 1, low=0), "high and low=1 and 0, but should be at least 1 each"),
+        (Boundary(1, -1), r"gap=-1, but should be 0\.\.4096"),
+        (Boundary(1, 1, center=0.5), "center=0.5, but should be one of 0.0, 1.0"),
+        (Boundary(1, 1, score=0.75), r"score=0.75, but should be 0\.5\.\.0\.53125"),
+    ],
+)
+def test_a_boundary_out_of_range_is_refused(at: Boundary, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        boundary_row([0, 1, 2], 1, at)
+
+
+def test_a_row_tells_what_is_wrong_with_it() -> None:
+    zeros = np.zeros(2, np.float32)
+    with pytest.raises(InputError, match=r"top_k=3, but should be 1\.\.2"):
+        RouterRow(zeros, zeros, 3)
+    with pytest.raises(InputError, match=r"logits and bias=\(2,\) and \(1,\)"):
+        RouterRow(zeros, zeros[:1], 1)
+    with pytest.raises(InputError, match=r"slot=2, but should be 1\.\.1"):
+        RouterRow(zeros, zeros, 2).gap()
+    with pytest.raises(InputError, match="but should be finite ones at the slot"):
+        RouterRow(zeros, np.array([np.inf, 0], np.float32), 1).gap()
 
 
 def test_a_real_size() -> None:
