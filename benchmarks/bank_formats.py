@@ -37,7 +37,7 @@ from neartie.banks.spec import integer
 from neartie.banks.write import write_bank
 
 RESULTS = Path(__file__).parent / "results" / "bank_formats.json"
-SUFFIX = {"safetensors": ".safetensors", "npz": ".npz", "torch": ".pt", "replay": ".npy"}
+SUFFIX = {"safetensors": ".safetensors", "npz": ".npz", "torch": ".pt", "replay": ".jsonl"}
 STEP = 2048
 WIDTH = 512
 
@@ -52,7 +52,7 @@ def make(directory: Path, rows: int) -> None:
         for start in range(0, rows, STEP):
             count = min(STEP, rows - start)
             row = np.arange(start, start + count, dtype=np.int32)
-            keys = {"layer": np.zeros_like(row), "step": row // WIDTH, "row": row}
+            keys = {"layer": np.zeros_like(row), "step": row // WIDTH, "row": row % WIDTH}
             keys |= {"rank": np.full_like(row, -1), "doc": row // 100}
             bits = rng.integers(0, 1 << 15, (count, geometry.hidden), dtype=np.uint16)
             # The exponents of a bank's values, not infinities.
