@@ -37,8 +37,9 @@ from neartie.banks.spec import integer
 from neartie.banks.write import write_bank
 
 RESULTS = Path(__file__).parent / "results" / "bank_formats.json"
-SUFFIX = {"safetensors": ".safetensors", "npz": ".npz", "torch": ".pt", "replay": ".npy"}
+SUFFIX = {"safetensors": ".safetensors", "npz": ".npz", "torch": ".pt", "replay": ".jsonl"}
 STEP = 2048
+WIDTH = 512
 
 
 def make(directory: Path, rows: int) -> None:
@@ -51,8 +52,8 @@ def make(directory: Path, rows: int) -> None:
         for start in range(0, rows, STEP):
             count = min(STEP, rows - start)
             row = np.arange(start, start + count, dtype=np.int32)
-            keys = {"layer": np.zeros_like(row), "step": np.zeros_like(row), "row": row}
-            keys |= {"rank": np.full_like(row, -1), "doc": row // 512}
+            keys = {"layer": np.zeros_like(row), "step": row // WIDTH, "row": row % WIDTH}
+            keys |= {"rank": np.full_like(row, -1), "doc": row // 100}
             bits = rng.integers(0, 1 << 15, (count, geometry.hidden), dtype=np.uint16)
             # The exponents of a bank's values, not infinities.
             hidden = ((bits & 0x7F) | 0x3F00).view(source.weights["router_weight"].dtype)

@@ -10,6 +10,7 @@ import pytest
 
 # What each one is there to show, as it prints it.
 SHOWN = {
+    "bank_margins": "layer 3: density",
     "certify": "window for biases in -1..1: ",
     "explore_audit": "explained_by:bf16_bias",
     "first_audit": "explained_by:bf16_bias",

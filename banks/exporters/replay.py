@@ -25,7 +25,8 @@ def write_replay(content: Content, target: Path, writing: Writing) -> None:
     """Write the ids of one path: .npy of one request, or .jsonl with a response for each step.
 
     A line of the latter is as vLLM returns it: ``{"choices": [{"index": 0, "routed_experts":
-    base64 of a .npy}]}``.
+    base64 of a .npy}]}``; of a step whose rows do not begin at 0, the object with ``start`` that
+    Dynamo and prime-rl use.
 
     Raises:
         BankError: no recorded ids, rows that are not in order (step, row, layer), several steps for
@@ -50,13 +51,18 @@ def write_replay(content: Content, target: Path, writing: Writing) -> None:
             return
         with partial.open("w", encoding="utf-8") as file:
             for rows in requests:
-                shape = (_tokens(content, rows), layers, content.columns[name].shape[1])
+                start = _first_token(content, rows)
+                shape = (_tokens(content, rows) - start, layers, content.columns[name].shape[1])
                 held = np.empty(shape, np.int32)
-                _fill(content, name, rows, held)
-                file.write(json.dumps(_response(held)) + "\n")
+                _fill(content, name, rows, held, start)
+                file.write(json.dumps(_response(held, start)) + "\n")
 
 
-def _response(ids: npt.NDArray[np.int32]) -> dict[str, Any]:
+def _response(ids: npt.NDArray[np.int32], start: int) -> dict[str, Any]:
+    if start:
+        text = base64.b64encode(ids.tobytes()).decode("ascii")
+        envelope = {"data": text, "shape": list(ids.shape), "dtype": "int32", "start": start}
+        return {"choices": [{"index": 0, "routed_experts": envelope}]}
     data = io.BytesIO()
     np.save(data, ids, allow_pickle=False)
     text = base64.b64encode(data.getvalue()).decode("ascii")
@@ -127,9 +133,20 @@ def _parts(rows: tuple[int, int]) -> list[tuple[int, int]]:
     return [(start + low, start + high) for low, high in steps(stop - start)]
 
 
-def _fill(content: Content, name: str, rows: tuple[int, int], ids: npt.NDArray[np.int32]) -> None:
+def _first_token(content: Content, rows: tuple[int, int]) -> int:
+    # The rows of a step are in order.
+    return int(content.columns["row"].read(rows[0], rows[0] + 1)[0])
+
+
+def _fill(
+    content: Content,
+    name: str,
+    rows: tuple[int, int],
+    ids: npt.NDArray[np.int32],
+    first: int = 0,
+) -> None:
     ids[:] = FILL
     for start, stop in _parts(rows):
-        token = content.columns["row"].read(start, stop)
+        token = content.columns["row"].read(start, stop) - first
         layer = content.columns["layer"].read(start, stop)
         ids[token, layer] = content.columns[name].read(start, stop)

@@ -10,6 +10,7 @@ import csv
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TextIO
 
@@ -24,6 +25,7 @@ from .reading import Reading
 
 MAX_NUMBERS: Final = 20_000_000
 """Numbers of a file at most; more belong into another format."""
+_LINES: Final = 256
 _INDEXED: Final = re.compile(r"(.+?)\[(\d{1,9}(?:,\d{1,9})*)\]")
 
 
@@ -60,19 +62,15 @@ class _Group:
 
 def _one(path: Path) -> Content:
     table = _Table(path)
-    columns = {}
-    for name, group in table.groups.items():
-        dtype = np.dtype(np.float64) if table.has_point(group) else np.dtype(np.int64)
-        shape = (table.rows, *group.shape)
-        columns[name] = Column(dtype, shape, _reader(table, group, dtype))
+    columns = {
+        name: Column(table.dtype(group), (table.rows, *group.shape), partial(_part, table, name))
+        for name, group in table.groups.items()
+    }
     return Content(str(path), columns, decimal=True)
 
 
-def _reader(table: _Table, group: _Group, dtype: np.dtype[Any]) -> Any:
-    def read(start: int, stop: int) -> Array:
-        return table.read(start, stop, group, dtype)
-
-    return read
+def _part(table: _Table, name: str, start: int, stop: int) -> Array:
+    return table.read(start, stop, name)
 
 
 class _Table:
@@ -84,7 +82,7 @@ class _Table:
         self.groups: dict[str, _Group] = {}
         self.rows = 0
         self._floats: set[int] = set()
-        self._block: tuple[int, list[list[str]]] = (0, [])
+        self._block: tuple[int, dict[str, Array]] = (0, {})
         self._running: Iterator[list[str]] = iter(())
         self._next = -1
         self._scan()
@@ -142,13 +140,35 @@ class _Table:
                 raise BankError(f"columns of {name}", got, "each index from 0 on", self._where)
             self.groups[name] = _Group(tuple(held[index] for index in order), shape)
 
-    def has_point(self, group: _Group) -> bool:
-        """Return whether any of the columns has a number that is not whole."""
-        return any(place in self._floats for place in group.places)
+    def dtype(self, group: _Group) -> np.dtype[Any]:
+        """Return int64 for whole numbers, else float64."""
+        points = any(place in self._floats for place in group.places)
+        return np.dtype(np.float64) if points else np.dtype(np.int64)
 
-    def read(self, start: int, stop: int, group: _Group, dtype: np.dtype[Any]) -> Array:
+    def read(self, start: int, stop: int, name: str) -> Array:
         """Return lines start..stop of a tensor's columns."""
-        lines = self._held(start, stop)
+        first, held = self._block
+        if first > start or first + len(held.get(name, ())) < stop:
+            self._block = (start, self._numbers(start, max(stop, min(start + STEP, self.rows))))
+            first, held = self._block
+        return held[name][start - first : stop - first]
+
+    def _numbers(self, start: int, stop: int) -> dict[str, Array]:
+        """All tensors of some lines, made of few lines at a time: text takes ten times as much."""
+        if self._next != start:
+            self._running = self._lines()
+            for _ in range(start + 1):
+                next(self._running)
+        self._next = stop
+        pieces: dict[str, list[Array]] = {name: [] for name in self.groups}
+        for low in range(start, stop, _LINES):
+            lines = [next(self._running) for _ in range(min(_LINES, stop - low))]
+            for name, group in self.groups.items():
+                pieces[name].append(self._parsed_cells(lines, low, group))
+        return {name: np.concatenate(parts) for name, parts in pieces.items()}
+
+    def _parsed_cells(self, lines: list[list[str]], start: int, group: _Group) -> Array:
+        dtype = self.dtype(group)
         cells = [line[place] for line in lines for place in group.places]
         try:
             values = np.array(cells, dtype=dtype)
@@ -167,18 +187,3 @@ class _Table:
                     where = f"{self._where}, line {number}, column {place + 1}"
                     return BankError("number", repr(line[place]), "a decimal number", where)
         raise AssertionError("a number of these cells could not be read")
-
-    def _held(self, start: int, stop: int) -> list[list[str]]:
-        first, lines = self._block
-        if first > start or first + len(lines) < stop:
-            self._block = (start, self._slice(start, max(stop, min(start + STEP, self.rows))))
-            first, lines = self._block
-        return lines[start - first : stop - first]
-
-    def _slice(self, start: int, stop: int) -> list[list[str]]:
-        if self._next != start:
-            self._running = self._lines()
-            for _ in range(start + 1):
-                next(self._running)
-        self._next = stop
-        return [next(self._running) for _ in range(stop - start)]

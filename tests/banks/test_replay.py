@@ -11,12 +11,15 @@ import pytest
 import torch
 from random_banks import assert_same_rows
 
+from neartie.banks.bank import Bank
 from neartie.banks.errors import BankError, InputError
 from neartie.banks.exporters.writing import Writing
 from neartie.banks.formats import export_bank, import_files
 from neartie.banks.geometry import Geometry
 from neartie.banks.importers.reading import Reading
+from neartie.banks.merge import join_outputs
 from neartie.banks.open import open_bank
+from neartie.banks.rows import Selection, select_rows
 
 Array = np.ndarray[Any, Any]
 TOKENS, LAYERS, EXPERTS, K = 13, 4, 40, 4
@@ -148,18 +151,34 @@ def test_there_and_back(name: str, tmp_path: Path) -> None:
         assert np.load(tmp_path / name).tobytes() == requests[0].tobytes()
 
 
+def inputs_of(bank: Bank, place: Path) -> Bank:
+    select_rows(bank, place / "inputs", Selection(drop=("recorded.gpu",)))
+    return open_bank(place / "inputs")
+
+
 def test_recorded_ids_of_a_bank_with_inputs(tmp_path: Path) -> None:
     export_bank("k3-mini/layer2", tmp_path / "ids.jsonl", format="replay",
                 writing=Writing(model_layers=6))  # fmt: skip
     bank = open_bank("k3-mini/layer2")
     lines = (tmp_path / "ids.jsonl").read_text().splitlines()
     assert len(lines) == -(-bank.rows // 20)
-    text = json.loads(lines[1])["choices"][0]["routed_experts"]
-    ids = np.load(io.BytesIO(base64.b64decode(text)))
     # The row of a k3-mini bank counts on through its steps.
-    assert ids.shape == (40, 6, 16)
-    assert ids[20:, 2].tolist() == bank.read(20, 40).recorded["gpu"][0].tolist()
-    assert (ids[:20] == -1).all()
+    held = json.loads(lines[1])["choices"][0]["routed_experts"]
+    assert (held["start"], held["shape"]) == (20, [20, 6, 16])
+    ids = np.frombuffer(base64.b64decode(held["data"]), np.int32).reshape(20, 6, 16)
+    assert ids[:, 2].tolist() == bank.read(20, 40).recorded["gpu"][0].tolist()
+    assert (ids[:, [0, 1, 3, 4, 5]] == -1).all()
+    reading = Reading(geometry=bank.geometry, path="gpu")
+    import_files([tmp_path / "ids.jsonl"], tmp_path / "ids", format="replay", reading=reading)
+    join_outputs(
+        [inputs_of(bank, tmp_path), open_bank(tmp_path / "ids")], tmp_path / "joined",
+        on=["layer", "row"],
+    )  # fmt: skip
+    joined = open_bank(tmp_path / "joined").read(0, bank.rows)
+    assert joined.recorded["gpu"][1] is None
+    assert joined.recorded["gpu"][0].tobytes() == (
+        bank.read(0, bank.rows).recorded["gpu"][0].tobytes()
+    )
 
 
 @pytest.mark.parametrize(
