@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from neartie.banks.recording.background import BackgroundWriter, RecordingError
 from neartie.banks.recording.capture import Mark, Stream, to_numpy
 from neartie.banks.recording.find import find_gates
 from neartie.banks.recording.shard import ShardWriter
-from neartie.banks.recording.spec import Attr, GateSpec
+from neartie.banks.recording.spec import Attr, GateSpec, Output
 
 
 def _record(model: torch.nn.Module, out: Path, **options: Any) -> Any:
@@ -29,6 +29,15 @@ def _record(model: torch.nn.Module, out: Path, **options: Any) -> Any:
 def _run(recording: Any, work: Callable[[], object]) -> None:
     with recording:
         work()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
+    """Small products: threads that wait for each other only take time from other tests."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture
@@ -328,6 +337,12 @@ def test_a_missing_attribute_is_named(model: ToyModel, tmp_path: Path) -> None:
     message = r"factor=nothing.*layers\.1\.gate \(ToyGate\), spec mine"
     with pytest.raises(InputError, match=message):
         neartie.record(model, out=tmp_path / "bank", specs=[spec]).__enter__()
+    wrong = GateSpec(name="mine", classes=("ToyGate",), function="sigmoid", logits=Output("x"))
+    message = r"logits=.*but should be a tensor at Output\(place='x'\).*spec mine"
+    with pytest.raises(InputError, match=message):
+        _run(
+            neartie.record(model, out=tmp_path / "bank", specs=[wrong]), lambda: model(toy_input(0))
+        )
     latent = neartie.record(
         model, out=tmp_path / "bank", specs=[replace(SPEC, latent_module=None)],
         layouts={"latent": "column"},
