@@ -157,8 +157,10 @@ class Stream:
                 "rank": np.full(len(rows), self._rank, np.int32),
             }
             for name, values in mark.keys.items():
-                one = isinstance(values, int)
-                keys[name] = np.full(len(rows), values, np.int64) if one else values[rows]
+                if isinstance(values, int):
+                    keys[name] = np.full(len(rows), values, np.int64)
+                else:
+                    keys[name] = values[rows]
             arrays = {n: host.numpy() for n, host in zip(self._names, held, strict=True)}
             self._shard.append(f"layer{self.layer}.{self.kind}", keys, arrays)
 
