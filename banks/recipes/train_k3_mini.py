@@ -28,7 +28,7 @@ from ..bank import Array
 from ..errors import InputError
 from ..geometry import MAX_WIDTH
 from ..recording.record import record
-from ..recording.session import RecordingReport
+from ..recording.report import RecordingReport
 from .k3_mini_corpus import Corpus, default_paths, read_corpus
 from .k3_mini_model import SPEC, TINY, K3Mini, Sizes
 
@@ -78,7 +78,7 @@ def train(model: K3Mini, corpus: Corpus, plan: Plan, device: str) -> list[float]
             group["lr"] = plan.rate * min(1.0, (step + 1) / rising) * cosine
         starts = torch.randint(len(stream) - len(window), (plan.batch, 1), generator=generator)
         loss = model.loss(stream[starts.to(device) + window].long())
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)

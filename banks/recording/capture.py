@@ -116,53 +116,53 @@ class Stream:
         self.fewest = min(self.fewest, count) if self.calls else count
         self.most = max(self.most, count)
         mark = self._mark()
-        rows = self._wanted(mark, count)
-        keys = self._keys(mark, count, rows)
-        size = sum(t.element_size() * t[:1].numel() for t in tensors) if count else 0
+        self._check(mark, count)
+        rows = mark.rows
+        wanted = count if rows is None else len(rows)
+        if self._max_rows is not None:
+            wanted = min(wanted, max(0, self._max_rows - self.rows))
+        size = sum(t.element_size() * (t.numel() // count) for t in tensors) if count else 0
         step = max(1, self._writer.limit // max(1, size))
-        for start, stop in spans(len(rows), step):
-            part = rows[start:stop]
+        for start, stop in spans(wanted, step):
             self._writer.reserve(size * (stop - start))
-            whole = len(part) == count
-            held = [_to_host(tensor, None if whole else part) for tensor in tensors]
-            cut = {name: values[start:stop] for name, values in keys.items()}
-            self._writer.put(size * (stop - start), self._work(held, cut))
+            part = None if rows is None else rows[start:stop]
+            held = [_to_host(tensor, part, start, stop) for tensor in tensors]
+            work = self._work(
+                held, mark, self.calls, np.arange(start, stop) if part is None else part
+            )
+            self._writer.put(size * (stop - start), work)
         self.calls += 1
-        self.rows += len(rows)
+        self.rows += wanted
         self.seconds += time.perf_counter() - started
 
-    def _wanted(self, mark: Mark, count: int) -> Array:
-        rows = np.arange(count, dtype=np.int64) if mark.rows is None else mark.rows
-        if len(rows) and (rows[0] < 0 or rows[-1] >= count):
+    def _check(self, mark: Mark, count: int) -> None:
+        """Refuse a mark that does not fit a call of ``count`` rows."""
+        rows = mark.rows
+        if rows is not None and len(rows) and not (rows[0] >= 0 and rows[-1] < count):
             got = int(rows[-1] if rows[0] >= 0 else rows[0])
             raise InputError("mark rows", got, f"0..{count - 1}", f"layer {self.layer}")
-        if self._max_rows is not None:
-            rows = rows[: max(0, self._max_rows - self.rows)]
-        return rows
-
-    def _keys(self, mark: Mark, count: int, rows: Array) -> dict[str, Array]:
-        keys: dict[str, Array] = {
-            "layer": np.full(len(rows), self.layer, np.int32),
-            "step": np.full(len(rows), self.calls, np.int32),
-            "row": rows.astype(np.int32),
-            "rank": np.full(len(rows), self._rank, np.int32),
-        }
         for name, values in mark.keys.items():
-            if isinstance(values, int):
-                keys[name] = np.full(len(rows), values, np.int64)
-                continue
-            if len(values) != count:
+            if not isinstance(values, int) and len(values) != count:
                 where = f"mark, layer {self.layer}"
                 raise InputError(f"{name} rows", len(values), f"{count}, as in the call", where)
-            keys[name] = values[rows]
-        return keys
 
-    def _work(self, held: list[_Host], keys: dict[str, Array]) -> Callable[[], None]:
-        name = f"layer{self.layer}.{self.kind}"
+    def _work(self, held: list[_Host], mark: Mark, step: int, rows: Array) -> Callable[[], None]:
+        """What the writing thread does; the keys are made there, out of the model's way."""
 
         def write() -> None:
+            keys: dict[str, Array] = {
+                "layer": np.full(len(rows), self.layer, np.int32),
+                "step": np.full(len(rows), step, np.int32),
+                "row": rows.astype(np.int32),
+                "rank": np.full(len(rows), self._rank, np.int32),
+            }
+            for name, values in mark.keys.items():
+                if isinstance(values, int):
+                    keys[name] = np.full(len(rows), values, np.int64)
+                else:
+                    keys[name] = values[rows]
             arrays = {n: host.numpy() for n, host in zip(self._names, held, strict=True)}
-            self._shard.append(name, keys, arrays)
+            self._shard.append(f"layer{self.layer}.{self.kind}", keys, arrays)
 
         return write
 
@@ -180,19 +180,23 @@ class _Host:
         return to_numpy(self.tensor)
 
 
-def _to_host(tensor: torch.Tensor, rows: Array | None) -> _Host:
+def _to_host(tensor: torch.Tensor, rows: Array | None, start: int, stop: int) -> _Host:
+    """A copy of rows start..stop, or of the numbered ``rows``."""
     found = tensor.detach()
     if rows is not None:
         found = found.index_select(0, torch.from_numpy(rows).to(found.device))
-    if found.device.type != "cuda":
-        copied = rows is not None and found.device.type == "cpu"
-        return _Host(found if copied else found.to("cpu", copy=True).contiguous())
-    # The copy is queued behind what made the tensor, and before what may write over it.
-    host = torch.empty(found.shape, dtype=found.dtype, pin_memory=True)
-    host.copy_(found, non_blocking=True)
-    event = torch.cuda.Event()  # type: ignore[no-untyped-call]
-    event.record(torch.cuda.current_stream(found.device))
-    return _Host(host, event)
+    elif (start, stop) != (0, len(found)):
+        found = found[start:stop]
+    if found.device.type == "cuda":
+        # The copy is queued behind what made the tensor, and before what may write over it.
+        host = torch.empty(found.shape, dtype=found.dtype, pin_memory=True)
+        host.copy_(found, non_blocking=True)
+        event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        event.record(torch.cuda.current_stream(found.device))
+        return _Host(host, event)
+    if rows is not None and found.device.type == "cpu":
+        return _Host(found)
+    return _Host(found.to("cpu", copy=True).contiguous())
 
 
 def to_numpy(tensor: torch.Tensor) -> Array:

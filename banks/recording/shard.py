@@ -107,6 +107,7 @@ class ShardWriter:
         self._directory = directory
         self._sinks: dict[str, tuple[pa.ipc.RecordBatchFileWriter, pa.Schema]] = {}
         self._streams: dict[str, dict[str, Any]] = {}
+        self._signatures: dict[str, list[Any]] = {}
 
     def append(self, stream: str, keys: Mapping[str, Array], tensors: Mapping[str, Array]) -> None:
         """Add rows to the file ``stream`` (``layer3.gate``): keys [row], tensors [row, ...].
@@ -114,6 +115,18 @@ class ShardWriter:
         Raises:
             BankError: other columns, dtypes or shapes than in the first rows.
         """
+        columns = {**keys, **tensors}
+        signature = [(name, v.dtype, v.shape[1:]) for name, v in columns.items()]
+        if self._signatures.get(stream) != signature:
+            self._check(stream, keys, tensors)
+            self._signatures[stream] = signature
+        sink, schema = self._sinks[stream]
+        batch = to_batch(schema, columns)
+        sink.write_batch(batch)
+        self._streams[stream]["rows"] += batch.num_rows
+
+    def _check(self, stream: str, keys: Mapping[str, Array], tensors: Mapping[str, Array]) -> None:
+        """Begin a stream with its first rows, or refuse rows with other columns."""
         keyed = {name: dtype_name(values, name, stream) for name, values in keys.items()}
         shaped = {
             name: {"dtype": dtype_name(values, name, stream), "shape": list(values.shape[1:])}
@@ -129,10 +142,6 @@ class ShardWriter:
         if len(keyed) != len(known["keys"]):
             missing = ", ".join(sorted(known["keys"].keys() - keyed.keys()))
             raise BankError("keys", f"no {missing}", "as in the first rows", stream)
-        sink, schema = self._sinks[stream]
-        batch = to_batch(schema, {**keys, **tensors})
-        sink.write_batch(batch)
-        known["rows"] += batch.num_rows
 
     def _begin(self, stream: str, keys: dict[str, str], tensors: dict[str, Any]) -> None:
         fields = [key_field(name, dtype) for name, dtype in keys.items()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final
@@ -199,12 +200,17 @@ class Gate:
         """Return the tensors of one call in the order of ``tensor_names``, each [row, ...].
 
         Raises:
-            InputError: the call has no such argument or output.
+            InputError: the call has no such argument or output, or it is no tensor.
         """
-        return tuple(
-            _rows(_picked(getattr(self.spec, name), args, kwargs, output))
-            for name in self.tensor_names()
-        )
+        found = []
+        for name in self.tensor_names():
+            source = getattr(self.spec, name)
+            try:
+                found.append(_rows(_picked(source, args, kwargs, output)))
+            except (AttributeError, IndexError, KeyError, TypeError) as error:
+                expected = f"a tensor at {source}"
+                raise InputError(name, error, expected, self._where()) from None
+        return tuple(found)
 
 
 def _plain(tensor: Any, name: str, where: str) -> torch.Tensor:
@@ -216,14 +222,16 @@ def _plain(tensor: Any, name: str, where: str) -> torch.Tensor:
 
 
 def _picked(source: Input | Output, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> Any:
-    if isinstance(source, Output):
-        part = source.place
-        if part is None:
-            return out
-        return out[part] if isinstance(part, int) else getattr(out, part)
     place = source.place
+    if isinstance(source, Output):
+        if place is None:
+            return out
+        if isinstance(place, int) or isinstance(out, Mapping):
+            return out[place]
+        return getattr(out, place)
     if isinstance(place, str):
         return kwargs[place]
+    assert place is not None
     # An argument may come by its name.
     return args[place] if place < len(args) else list(kwargs.values())[place - len(args)]
 

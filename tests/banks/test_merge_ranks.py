@@ -97,7 +97,7 @@ def _same(rank: int) -> list[torch.Tensor]:
 @pytest.mark.parametrize("latent", ["replicated", "column", "partial"])
 @pytest.mark.parametrize("logits", ["replicated", "column"])
 def test_rank_layouts(tmp_path: Path, logits: str, latent: str) -> None:
-    moe = ToyModel().layers[1]
+    moe = ToyModel().moe(1)
     kinds = {"replicated": lambda whole, rank: whole, "column": _NSplit, "partial": _KSplit}
     spec_classes = {"replicated": lambda whole, rank: whole, "column": ToyGatePiece}
     models = [
@@ -181,7 +181,7 @@ def test_a_rank_that_saw_another_row_is_named(tmp_path: Path) -> None:
         bits[1, 2, 3] ^= rank
         return [toy_input(0), second]
 
-    models = [ToyModel().layers[1]] * RANKS
+    models = [ToyModel().moe(1)] * RANKS
     error = _disagreement(tmp_path / "ranks", models, inputs)
     assert Disagreement(1, 0, 1, 7, "hidden") in error.found
     assert {(one.rank, one.step, one.row) for one in error.found} == {(1, 1, 7)}
@@ -190,7 +190,7 @@ def test_a_rank_that_saw_another_row_is_named(tmp_path: Path) -> None:
 
 
 def test_a_rank_with_another_weight_or_count_is_named(tmp_path: Path) -> None:
-    models = [ToyModel().layers[1], ToyModel().layers[1]]
+    models = [ToyModel().moe(1), ToyModel().moe(1)]
     models[1].gate.bias[5] += 1
     error = _disagreement(tmp_path / "ranks", models, _same)
     assert Disagreement(1, 0, None, None, "correction_bias") in error.found
@@ -236,7 +236,7 @@ def test_the_command_line_merges_or_names_the_rank(
         monkeypatch.setattr(sys, "argv", ["neartie", "bank", "merge-ranks", *words])
         return exit_status(), capsys.readouterr().out
 
-    models = [ToyModel().layers[1], ToyModel().layers[1]]
+    models = [ToyModel().moe(1), ToyModel().moe(1)]
     good = str(_shards(tmp_path / "good", models, _same))
     assert run(good, str(tmp_path / "bank"), "--json")[0] == 0
     digest = neartie.open_bank(tmp_path / "bank" / "layer0").digest

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from neartie.banks.recording.background import BackgroundWriter, RecordingError
 from neartie.banks.recording.capture import Mark, Stream, to_numpy
 from neartie.banks.recording.find import find_gates
 from neartie.banks.recording.shard import ShardWriter
-from neartie.banks.recording.spec import Attr, GateSpec
+from neartie.banks.recording.spec import Attr, GateSpec, Output
 
 
 def _record(model: torch.nn.Module, out: Path, **options: Any) -> Any:
@@ -29,6 +29,15 @@ def _record(model: torch.nn.Module, out: Path, **options: Any) -> Any:
 def _run(recording: Any, work: Callable[[], object]) -> None:
     with recording:
         work()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
+    """Small products: threads that wait for each other only take time from other tests."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture
@@ -47,7 +56,7 @@ def test_the_model_keeps_its_bits_and_the_bank_has_its_tensors(
     assert all(torch.equal(a, b) for a, b in zip(alone, recorded, strict=True))
     assert [p.name for p in sorted(tmp_path.iterdir())] == ["bank"]
 
-    gate = model.layers[1].gate
+    gate = model.moe(1).gate
     bank = neartie.open_bank(tmp_path / "bank" / "layer1")
     assert (bank.name, bank.rows, bank.stage) == ("bank/layer1", 30, "hidden")
     g = bank.geometry
@@ -59,13 +68,15 @@ def test_the_model_keeps_its_bits_and_the_bank_has_its_tensors(
     weights = bank.weights
     assert (weights["router_weight"] == to_numpy(gate.weight.detach())).all()
     assert (weights["correction_bias"] == gate.bias.numpy()).all()
-    down = to_numpy(model.layers[1].down.weight.detach())
+    down = to_numpy(model.moe(1).down.weight.detach())
     assert (weights["latent_down_weight"] == down).all()
     block = bank.read(0, 30)
     assert (block.keys["layer"] == 1).all()
     assert (block.keys["step"] == np.repeat([0, 1, 2], 10)).all()
     assert (block.keys["row"] == np.tile(np.arange(10), 3)).all()
-    logits, values, ids = (torch.cat(parts) for parts in zip(*map(gate, inputs), strict=True))
+    logits, values, ids = (
+        torch.cat(parts) for parts in zip(*(gate(x) for x in inputs), strict=True)
+    )
     hidden = torch.cat([x.reshape(-1, HIDDEN) for x in inputs])
     assert block.hidden is not None
     assert block.hidden.tobytes() == to_numpy(hidden).tobytes()
@@ -117,7 +128,7 @@ def test_a_compiled_model(model: ToyModel, tmp_path: Path) -> None:
     x = toy_input(0)
     eager = model(x)
     # The whole graph: recording breaks it nowhere.
-    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    compiled: Any = torch.compile(model, backend="aot_eager", fullgraph=True)
     before = compiled(x)
     with _record(compiled, tmp_path / "bank", quiet=True) as recording:
         during = [compiled(x), compiled(x)]
@@ -126,7 +137,7 @@ def test_a_compiled_model(model: ToyModel, tmp_path: Path) -> None:
     assert dict(recording.report.rows) == {1: 20, 3: 20}
     block = neartie.open_bank(tmp_path / "bank" / "layer1").read(10, 20)
     assert (block.keys["step"] == 1).all()
-    assert (block.extra["logits_recorded"] == model.layers[1].gate(x)[0].numpy()).all()
+    assert (block.extra["logits_recorded"] == model.moe(1).gate(x)[0].numpy()).all()
 
 
 @torch.no_grad()
@@ -172,7 +183,7 @@ def test_an_interrupted_recording_leaves_nothing(model: ToyModel, tmp_path: Path
     with pytest.raises(KeyboardInterrupt):
         _run(_record(model, tmp_path / "bank"), work)
     assert not list(tmp_path.iterdir())
-    assert not model.layers[1].gate._forward_hooks
+    assert not model.moe(1).gate._forward_hooks
     model(toy_input(0))
 
 
@@ -203,7 +214,7 @@ def test_memory_is_bounded(tmp_path: Path) -> None:
         gate.wait(10)
         slow(*args)
 
-    shard.append = wait  # type: ignore[method-assign]
+    shard.append = wait  # type: ignore[assignment, method-assign]
     stream = Stream((0, "gate", -1), ("a", "b"), writer, shard, Mark, None)
     # 40 bytes a row: the third call of 40 rows does not fit, whatever comes of the first two.
     done = threading.Event()
@@ -264,7 +275,7 @@ def test_a_full_disk_is_told(
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda m, r: m.layers[3].gate.weight[0, 0].add_(1), "router_weight=changed"),
+        (lambda m, r: m.moe(3).gate.weight[0, 0].add_(1), "router_weight=changed"),
         (lambda m, r: r.mark(rows=[]), r"rows=0, but should be at least 1.*\[layer 1, gate\]"),
         (lambda m, r: r.mark(doc=[1, 2, 3]), "doc rows=3, but should be 10"),
         (lambda m, r: r.mark(doc=7), "column doc=int64, but should be absent"),
@@ -328,16 +339,22 @@ def test_a_missing_attribute_is_named(model: ToyModel, tmp_path: Path) -> None:
     message = r"factor=nothing.*layers\.1\.gate \(ToyGate\), spec mine"
     with pytest.raises(InputError, match=message):
         neartie.record(model, out=tmp_path / "bank", specs=[spec]).__enter__()
+    wrong = GateSpec(name="mine", classes=("ToyGate",), function="sigmoid", logits=Output("x"))
+    message = r"logits=.*but should be a tensor at Output\(place='x'\).*spec mine"
+    with pytest.raises(InputError, match=message):
+        _run(
+            neartie.record(model, out=tmp_path / "bank", specs=[wrong]), lambda: model(toy_input(0))
+        )
     latent = neartie.record(
         model, out=tmp_path / "bank", specs=[replace(SPEC, latent_module=None)],
         layouts={"latent": "column"},
     )  # fmt: skip
     with pytest.raises(InputError, match="latent_module=None"):
         latent.__enter__()
-    assert not model.layers[1].gate._forward_hooks
+    assert not model.moe(1).gate._forward_hooks
     assert not list(tmp_path.iterdir())
 
 
 def test_gates_without_a_number_are_counted() -> None:
-    pair = torch.nn.ModuleDict({"a": ToyModel().layers[1], "b": ToyModel().layers[1]})
+    pair = torch.nn.ModuleDict({"a": ToyModel().moe(1), "b": ToyModel().moe(1)})
     assert [gate.layer for gate in find_gates(pair, [SPEC])] == [0, 1]

@@ -35,7 +35,7 @@ def _agree(out: Path, rank: int) -> Any:
 def _disagree(out: Path, rank: int) -> Any:
     model = ToyModel()
     if rank == 1:
-        model.layers[3].gate.register_forward_hook(_nudge())
+        model.moe(3).gate.register_forward_hook(_nudge())
     try:
         with neartie.record(model, out=out, specs=[SPEC], quiet=True):
             model(toy_input(0))
@@ -72,7 +72,7 @@ def _one_fails(out: Path, rank: int) -> Any:
             model(toy_input(0))
             if rank == 1:
                 with torch.no_grad():
-                    model.layers[1].gate.bias[0] += 1
+                    model.moe(1).gate.bias[0] += 1
     except InputError as error:
         return {"error": str(error)}
     return {}

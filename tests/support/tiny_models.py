@@ -57,7 +57,8 @@ def tiny_model(kind: str, dtype: torch.dtype = torch.bfloat16, **changes: Any) -
     """Return a model of two or three layers with weights from seed 0, in eval mode."""
     torch.manual_seed(0)
     config = AutoConfig.for_model(kind, **{**_COMMON, **_OWN[kind], **changes})
-    model = AutoModelForCausalLM.from_config(config).to(dtype).eval()
+    model: Any = AutoModelForCausalLM.from_config(config)  # type: ignore[no-untyped-call]
+    model = model.to(dtype).eval()
     with torch.no_grad():
         for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
             # Zeros at first: a bias that does nothing would test nothing.

@@ -15,6 +15,8 @@ HIDDEN, LATENT, EXPERTS, TOP_K = 32, 16, 24, 4
 class ToyGate(nn.Module):
     """Sigmoid scores, a correction bias, top k, renormalised."""
 
+    bias: torch.Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.randn(EXPERTS, HIDDEN, dtype=torch.bfloat16))
@@ -51,6 +53,11 @@ class ToyModel(nn.Module):
         torch.manual_seed(seed)
         parts = [nn.Identity(), ToyMoe(), nn.Identity(), ToyMoe()]
         self.layers = nn.ModuleList(parts)
+
+    def moe(self, layer: int) -> ToyMoe:
+        found = self.layers[layer]
+        assert isinstance(found, ToyMoe)
+        return found
 
     def forward(self, x: torch.Tensor) -> Any:
         for layer in self.layers:
