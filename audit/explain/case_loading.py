@@ -13,7 +13,6 @@ from ...banks.geometry import Geometry, ScoringRule
 from .case_format import CaseModel, PathModel, read_cases, unknown_keys
 from .cases import F32, F64, Case, PathRows, ReductionCase
 
-
 MOST_ELEMENTS: Final = 1 << 18
 """Logits of one case: a few hundred rows of 896 experts. More rows belong into a bank."""
 MOST_RANKS: Final = 64

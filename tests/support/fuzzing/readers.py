@@ -242,10 +242,12 @@ def _digest(content: bytes) -> str:
 
 def _all() -> dict[str, Callable[[], Reader]]:
     from .evidence_reader import EvidenceReader
+    from .signature_reader import SignatureReader
 
     readers: tuple[Callable[[], Any], ...] = (
         BankReader, CaseReader, PolicyReader, ClaimsReader, SafetensorsReader, SpecReader,
         EvidenceReader,
+        SignatureReader,
     )  # fmt: skip
     return {reader.name: reader for reader in readers}  # type: ignore[attr-defined]
 
