@@ -68,10 +68,14 @@ def main() -> int:
         # Libraries that a reader loads when it is first called are no part of the growth.
         loop.fuzz(reader, 50, seed=given.seed + 1, extra=extra)
         _limit_memory()
-        count = loop.fuzz(
-            reader, given.inputs, seed=given.seed, extra=extra,
-            progress=lambda c: print(f"\r{c.reader}: {c.inputs:,}", end="", file=sys.stderr),
-        )  # fmt: skip
+
+        def tell(count: loop.Count) -> None:
+            print(f"\r{count.reader}: {count.inputs:,}", end="", file=sys.stderr)
+            # An interrupted run leaves what it has done.
+            if given.store:
+                _store(count.as_record() | {"seed": given.seed})
+
+        count = loop.fuzz(reader, given.inputs, seed=given.seed, extra=extra, progress=tell)
         print(file=sys.stderr)
         record = count.as_record() | {"seed": given.seed}
         _show(record)

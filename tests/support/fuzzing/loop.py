@@ -107,10 +107,11 @@ def fuzz(
             kept = good if outcome.kind == "accepted" else pool
             if count.add(outcome, files) and not outcome.faulty and len(kept) < POOL:
                 kept.append(files)
-            if progress is not None and number % 1_000 == 999:
-                progress(count)
-        count.seconds = time.perf_counter() - start
-        count.peak_mb, count.grown_mb = _peak_mb(), _peak_mb() - before
+            if number % 1_000 == 999 or number == inputs - 1:
+                count.seconds = time.perf_counter() - start
+                count.peak_mb, count.grown_mb = _peak_mb(), _peak_mb() - before
+                if progress is not None:
+                    progress(count)
     return count
 
 
