@@ -9,6 +9,7 @@ MemoryError, which counts as a traceback. Inputs that a reader fails on are kept
 from __future__ import annotations
 
 import argparse
+import fcntl
 import json
 import resource
 import sys
@@ -47,9 +48,15 @@ def _show(record: dict[str, Any]) -> None:
 
 
 def _store(record: dict[str, Any]) -> None:
-    known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    known[record["reader"]] = record
-    RESULTS.write_text(json.dumps(dict(sorted(known.items())), indent=1) + "\n")
+    RESULTS.touch()
+    with RESULTS.open("r+") as file:
+        # Several readers may be fuzzed at once.
+        fcntl.flock(file, fcntl.LOCK_EX)
+        known = json.loads(file.read() or "{}")
+        known[record["reader"]] = record
+        file.seek(0)
+        file.write(json.dumps(dict(sorted(known.items())), indent=1) + "\n")
+        file.truncate()
 
 
 def main() -> int:

@@ -20,6 +20,7 @@ from .readers import Files, Reader
 POOL: Final = 400
 """Inputs that further ones are made from, seeds included."""
 _FROM_GOOD: Final = 0.75
+_SHOWN: Final = 25
 _FAULTS_KEPT: Final = 40
 
 
@@ -61,13 +62,20 @@ class Count:
                 kind.replace(" ", "_"): self.of(kind).total()
                 for kind in ("accepted", "refused", "traceback", "too long", "wrong pass")
             },
-            "accepted_as": dict(self.of("accepted").most_common()),
-            "refusals": dict(self.of("refused").most_common()),
+            "accepted_as": _shown(self.of("accepted")),
+            "refusals": _shown(self.of("refused")),
             "faults": [f"{one.kind}: {one.detail}" for one, _ in self.faults],
             "seconds": round(self.seconds, 1),
             "peak_mb": round(self.peak_mb),
             "grown_mb": round(self.grown_mb),
         }
+
+
+def _shown(counts: Counter[str]) -> dict[str, int]:
+    """The commonest, and how many others there are: names of unknown keys have no end."""
+    common = dict(counts.most_common(_SHOWN))
+    others = counts.total() - sum(common.values())
+    return common | ({"others": others} if others else {})
 
 
 def fuzz(

@@ -66,6 +66,11 @@ class Reader(ABC):
         """
 
 
+    def rehash(self, files: Files) -> dict[str, bytes]:
+        """The input with every recorded digest made again, as a forger would."""
+        return dict(files)
+
+
 class _OneFile(Reader):
     change: Callable[[bytes, random.Random], bytes]
 
@@ -224,6 +229,13 @@ class BankReader(Reader):
         bank.read(0, bank.rows)
         bank.read_outputs(0, bank.rows)
         return bank.stage
+
+    def rehash(self, files: Files) -> dict[str, bytes]:
+        made = dict(files)
+        for name in sorted(files):
+            if name.endswith(".arrow"):
+                made["bank.json"] = rehashed_bank(made, name)
+        return made
 
 
 def rehashed_bank(files: Files, name: str) -> bytes:
