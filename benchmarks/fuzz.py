@@ -9,6 +9,7 @@ MemoryError, which counts as a traceback. Inputs that a reader fails on are kept
 from __future__ import annotations
 
 import argparse
+import fcntl
 import json
 import resource
 import sys
@@ -47,9 +48,15 @@ def _show(record: dict[str, Any]) -> None:
 
 
 def _store(record: dict[str, Any]) -> None:
-    known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    known[record["reader"]] = record
-    RESULTS.write_text(json.dumps(dict(sorted(known.items())), indent=1) + "\n")
+    RESULTS.touch()
+    with RESULTS.open("r+") as file:
+        # Several readers may be fuzzed at once.
+        fcntl.flock(file, fcntl.LOCK_EX)
+        known = json.loads(file.read() or "{}")
+        known[record["reader"]] = record
+        file.seek(0)
+        file.write(json.dumps(dict(sorted(known.items())), indent=1) + "\n")
+        file.truncate()
 
 
 def main() -> int:
@@ -68,10 +75,14 @@ def main() -> int:
         # Libraries that a reader loads when it is first called are no part of the growth.
         loop.fuzz(reader, 50, seed=given.seed + 1, extra=extra)
         _limit_memory()
-        count = loop.fuzz(
-            reader, given.inputs, seed=given.seed, extra=extra,
-            progress=lambda c: print(f"\r{c.reader}: {c.inputs:,}", end="", file=sys.stderr),
-        )  # fmt: skip
+
+        def tell(count: loop.Count) -> None:
+            print(f"\r{count.reader}: {count.inputs:,}", end="", file=sys.stderr)
+            # An interrupted run leaves what it has done.
+            if given.store:
+                _store(count.as_record() | {"seed": given.seed})
+
+        count = loop.fuzz(reader, given.inputs, seed=given.seed, extra=extra, progress=tell)
         print(file=sys.stderr)
         record = count.as_record() | {"seed": given.seed}
         _show(record)

@@ -151,14 +151,19 @@ def fit_pairs(failing: Failing, mistakes: Sequence[Mistake], singles: Sequence[F
         if one.stage == "weights" or (by_name[one.name, one.stage].ids[rows] & other).any()
     ]
     most = max((int(fit.bits[rows].sum()) for fit in singles), default=0)
+    whole: _Fitter | None = None
     found = []
     for one, two in combinations(kept, 2):
         if one.parts & two.parts:
             continue
-        fit = fitter.mistake(both(one, two))
+        pair = both(one, two)
+        # Forms of a score differ by some ULP; what exact scores miss by far, none of them hits.
+        if not fitter.close(pair).any():
+            continue
+        fit = fitter.mistake(pair)
         if int(fit.bits.sum()) > most:
-            whole = _Fitter(failing).mistake(both(one, two))
-            found.append(whole)
+            whole = whole or _Fitter(failing)
+            found.append(whole.mistake(pair))
     return found
 
 
@@ -224,14 +229,18 @@ class _Fitter:
         others = (self._fit(mistake, form) for form in self._forms[1:])
         return max((first, *others), key=lambda fit: fit.rank)
 
+    def close(self, mistake: Mistake) -> Bools:
+        """Rows [row] whose weights exact arithmetic gives with this mistake, within the budget."""
+        if mistake not in self._known_close:
+            self._known_close[mistake] = self._close(mistake)
+        return self._known_close[mistake][0]
+
     def _fit(self, mistake: Mistake, form: str) -> Fit:
         seen = self.failing.seen
         ids = self.selects.ids(mistake, form)
         same = same_set(ids, seen.ids)
         bits, words = self._bits(mistake, form, same)
-        if mistake not in self._known_close:
-            self._known_close[mistake] = self._close(mistake)
-        close, near_rule = self._known_close[mistake]
+        close, near_rule = self.close(mistake), self._known_close[mistake][1]
         reference = same_set(ids, self.failing.expected) & near_rule
         return Fit(mistake.name, mistake.stage, form, words, bits, same, close, reference)
 

@@ -1,10 +1,14 @@
-"""Inputs that once were interesting, kept as files: whole, or as what was changed of a seed."""
+"""Inputs that once were interesting, kept as files: whole, or as what was changed of a seed.
+
+A JSON document beside each other file says ``changed`` (whole files) or ``edits`` (a text replaced
+by another, which outlives a seed that is made anew), and whether hashes are made again (``rehash``).
+"""
 
 from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -49,9 +53,21 @@ def load(reader: Reader, directory: Path = CORPUS) -> Iterator[tuple[str, Files]
             continue
         document: Any = json.loads(path.read_text())
         files = dict(reader.seeds()[document["seed"]])
-        for name, content in document["changed"].items():
+        for name, content in document.get("changed", {}).items():
             text = content.get("text")
             files[name] = base64.b64decode(content["base64"]) if text is None else text.encode()
-        for name in document["removed"]:
+        for edit in document.get("edits", ()):
+            files[edit["file"]] = _edited(files[edit["file"]], edit, path)
+        for name in document.get("removed", ()):
             files.pop(name, None)
+        if document.get("rehash"):
+            files = reader.rehash(files)
         yield path.name, files
+
+
+def _edited(content: bytes, edit: Mapping[str, str], path: Path) -> bytes:
+    """Content with a text replaced everywhere; bytes that are no UTF-8 are written as Latin-1."""
+    old, new = (edit[word].encode("latin-1") for word in ("old", "new"))
+    if old not in content:
+        raise AssertionError(f"{path}: {edit['file']} of the seed does not hold {edit['old']!r}")
+    return content.replace(old, new)

@@ -50,7 +50,7 @@ def _without_charts() -> Iterator[None]:
 @cache
 def evidence_seeds() -> tuple[Files, ...]:
     """Three tiny evidence directories: a failing audit, one that does not, and a gate."""
-    bank = "gaussian:geometry=mini,hidden=64,latent=32,rows=24,bias=0.3"
+    bank = "gaussian:geometry=mini,hidden=64,latent=32,rows=60,bias=0.3"
     with tempfile.TemporaryDirectory() as name, _without_charts():
         place = Path(name)
         run_audit(bank, candidate="route:bias=bf16", rows=[9], ranks=2, gate=False).write(
@@ -115,6 +115,9 @@ class EvidenceReader(Reader):
             codes = sorted({str(problem.code) for problem in answer.problems})
             return f"{answer.state}: {', '.join(codes)}"
         return _passed(files)
+
+    def rehash(self, files: Files) -> dict[str, bytes]:
+        return {**files, MANIFEST_FILE: rehashed(files)}
 
 
 def _passed(files: Files) -> str:

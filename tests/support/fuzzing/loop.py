@@ -20,6 +20,7 @@ from .readers import Files, Reader
 POOL: Final = 400
 """Inputs that further ones are made from, seeds included."""
 _FROM_GOOD: Final = 0.75
+_SHOWN: Final = 25
 _FAULTS_KEPT: Final = 40
 
 
@@ -61,13 +62,20 @@ class Count:
                 kind.replace(" ", "_"): self.of(kind).total()
                 for kind in ("accepted", "refused", "traceback", "too long", "wrong pass")
             },
-            "accepted_as": dict(self.of("accepted").most_common()),
-            "refusals": dict(self.of("refused").most_common()),
+            "accepted_as": _shown(self.of("accepted")),
+            "refusals": _shown(self.of("refused")),
             "faults": [f"{one.kind}: {one.detail}" for one, _ in self.faults],
             "seconds": round(self.seconds, 1),
             "peak_mb": round(self.peak_mb),
             "grown_mb": round(self.grown_mb),
         }
+
+
+def _shown(counts: Counter[str]) -> dict[str, int]:
+    """The commonest, and how many others there are: names of unknown keys have no end."""
+    common = dict(counts.most_common(_SHOWN))
+    others = counts.total() - sum(common.values())
+    return common | ({"others": others} if others else {})
 
 
 def fuzz(
@@ -107,10 +115,11 @@ def fuzz(
             kept = good if outcome.kind == "accepted" else pool
             if count.add(outcome, files) and not outcome.faulty and len(kept) < POOL:
                 kept.append(files)
-            if progress is not None and number % 1_000 == 999:
-                progress(count)
-        count.seconds = time.perf_counter() - start
-        count.peak_mb, count.grown_mb = _peak_mb(), _peak_mb() - before
+            if number % 1_000 == 999 or number == inputs - 1:
+                count.seconds = time.perf_counter() - start
+                count.peak_mb, count.grown_mb = _peak_mb(), _peak_mb() - before
+                if progress is not None:
+                    progress(count)
     return count
 
 

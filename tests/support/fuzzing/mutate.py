@@ -122,7 +122,7 @@ def other_type(value: Any) -> Any:
 
 def to_json(document: Any) -> bytes:
     """A document as bytes; numbers that JSON lacks are written as Python does."""
-    text = json.dumps(document, indent=1)
+    text = json.dumps(document)
     for monster, written in zip(_MONSTERS, _WRITTEN, strict=True):
         text = text.replace(f'"{monster}"', written)
     return text.encode("utf-8", "surrogatepass")
