@@ -234,6 +234,10 @@ def unwritten(launch: Launch, out: Routed) -> None:
     out.ids[:, 0, 0] = -0x5A5A5A5B
 
 
+def no_number(launch: Launch, out: Routed) -> None:
+    out.weights[:, 0, 0] = np.nan
+
+
 @pytest.mark.parametrize(
     ("spoil", "kind", "policy"),
     [
@@ -247,6 +251,7 @@ def unwritten(launch: Launch, out: Routed) -> None:
         (one_step, "weights:", Policy(weight_budget_ulp=0)),
         (reordered, None, Policy()),
         (unwritten, "breach:id_out_of_range+poison_survives", Policy()),
+        (no_number, "breach:nonfinite_weight", Policy()),
     ],
 )
 def test_a_row_is_judged_as_an_audit_judges_it(
@@ -273,6 +278,18 @@ def test_the_faulty_side_is_named() -> None:
     both = neartie.hunt(faulty, faulty, geometry=SMALL, rows=3000, width=4)
     # Paths that share a fault do not differ: a hunt is no audit.
     assert both.exit_status == 0
+
+
+def test_a_smaller_row_with_another_fault_is_not_taken() -> None:
+    def two_faults(launch: Launch, out: Routed) -> None:
+        second_for_last(launch, out)
+        plain = (rare_faults.logits_of(launch) == 0).mean(axis=1) > 0.5
+        out.ids[:, plain, 0] = out.ids[:, plain, 1]
+
+    result = spoiled(two_faults, only=["real"])
+    assert {witness.difference.kind for witness in result.found} == {"set:far_swap"}
+    assert result.found[0].reproduced
+    assert (result.found[0].scene.logits == 0).mean() <= 0.5
 
 
 def test_ranks_that_disagree_are_found_where_the_set_is_a_tie() -> None:
