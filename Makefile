@@ -3,13 +3,13 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: audit test lint types clean
+.PHONY: audit test lint types docs clean
 
 audit: $(VENV)/.stamp-run
 	$(BIN)/neartie audit $(ARGS)
 
 test: $(VENV)/.stamp-dev
-	$(BIN)/pytest $(ARGS)
+	$(BIN)/pytest --numprocesses auto --dist loadfile $(ARGS)
 
 lint: $(VENV)/.stamp-dev
 	$(BIN)/ruff check .
@@ -18,6 +18,9 @@ lint: $(VENV)/.stamp-dev
 types: $(VENV)/.stamp-dev
 	$(BIN)/mypy
 	$(BIN)/pyright --pythonpath $(BIN)/python
+
+docs: $(VENV)/.stamp-dev
+	$(BIN)/zensical build --strict -f mkdocs.yml
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

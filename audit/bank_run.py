@@ -56,6 +56,8 @@ class Pairing:
     ranks: int
     policy: Policy
     device: str = "cpu"
+    specs: tuple[str | None, str | None] = (None, None)
+    """What makes baseline and candidate again; None where only their names are known."""
 
 
 @dataclass
@@ -78,6 +80,8 @@ class BankOutcome:
     graph_replays: int = 0
     """Replays of captured launches that were held against eager runs."""
     width_dependence: list[dict[str, Any]] = field(default_factory=list)
+    explanations: list[dict[str, Any]] = field(default_factory=list)
+    """Which hypotheses explain the failing rows of each path, see ``hypotheses.Explained``."""
     schedule: ScheduleFit | None = None
     not_compared: set[NotCompared] = field(default_factory=set)
     full_chain: bool = True
@@ -136,6 +140,7 @@ class BankRun:
             self.value_judge.forget_chunk()
             self._last = None
         self.outcome.findings = self.detector.findings()
+        self.outcome.explanations = [one.record() for one in self.detector.explained]
         self.outcome.reference_gaps = self.detector.reference_gaps
         self.outcome.width_dependence = self.detector.width_dependence.records()
         self.outcome.schedule = self.value_judge.result()
@@ -315,8 +320,8 @@ class BankRun:
             rank,
             replicas,
             pairing.ranks,
-            pairing.baseline.name,
-            pairing.candidate.name,
+            pairing.specs[0] or pairing.baseline.name,
+            pairing.specs[1] or pairing.candidate.name,
             judged.block.keys,
             judged.block.start,
             device=pairing.device,

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import altair as alt
 
+from .chart_explore import schedule_triangles, score_histogram, swap_explorer
 from .chart_style import DARK, FONT, LIGHT, Chart, Theme, chart_of, decades, styled, two_colours
 from .chart_triangle import is_triangle, triangle
 from .metrics.margins import EXACT_STEPS
@@ -19,7 +20,8 @@ from .value_table import TENSORS
 
 __all__ = (
     "DARK", "LIGHT", "Chart", "Theme",
-    "error_triangle", "margin_density", "set_rates", "weight_histogram",
+    "error_triangle", "margin_density", "schedule_triangles", "score_histogram", "set_rates",
+    "swap_explorer", "weight_histogram",
 )  # fmt: skip
 
 Record = Mapping[str, Any]

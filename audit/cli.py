@@ -21,7 +21,9 @@ from .cli_certify import certify
 from .cli_claims import claims_app
 from .cli_evidence import report, verify
 from .cli_gate import gate as gate_command
+from .cli_hunt import hunt
 from .cli_policy import policy_app
+from .cli_recording import merge_ranks
 from .cli_selftest import selftest
 from .cli_sign import diff, history, sign
 from .progress import Interrupted
@@ -35,11 +37,13 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(bank_app, name="bank")
+bank_app.command("merge-ranks")(merge_ranks)
 app.add_typer(claims_app, name="claims")
 app.add_typer(policy_app, name="policy")
 app.command("gate")(gate_command)
 app.command()(bench)
 app.command()(certify)
+app.command()(hunt)
 app.command()(verify)
 app.command()(report)
 app.command()(sign)

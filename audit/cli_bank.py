@@ -1,4 +1,4 @@
-"""``neartie bank``: look at banks, check them, make and import them."""
+"""``neartie bank``: look at banks, check them and make them; its other commands by their files."""
 
 from __future__ import annotations
 
@@ -10,8 +10,12 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from .cli_bank_files import export, import_
+from .cli_bank_rows import compare, merge, sample, select, split
+from .cli_bank_text import made
+
 bank_app = typer.Typer(
-    help="Look at banks, check them, make and import them.",
+    help="Look at banks, check them, make, import, export and cut them.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -71,35 +75,7 @@ def make(
     from ..banks.manage import make_bank
 
     digest = make_bank(spec, directory, _progress("make"))
-    _made(directory, digest, as_json)
-
-
-@bank_app.command(name="import")
-def import_(
-    file: Annotated[Path, typer.Argument(help="A safetensors file.")],
-    directory: Annotated[Path, typer.Argument(help="A new or empty directory.")],
-    drop: Annotated[str, typer.Option(help="Tensors to leave out, comma-separated.")] = "",
-    stage: Annotated[
-        str, typer.Option(help="hidden, or logits: start from the recorded logits.")
-    ] = "hidden",
-    name: Annotated[str | None, typer.Option(help="The bank's name; default: the file's.")] = None,
-    as_json: Json = False,
-) -> None:
-    """Turn a safetensors file with one layer's router inputs and outputs into a bank."""
-    from ..banks.importers.safetensors import Recording, import_safetensors
-
-    dropped = [part for part in drop.split(",") if part]
-    digest = import_safetensors(
-        file, directory, drop=dropped, stage=stage, recording=Recording(name=name)
-    )
-    _made(directory, digest, as_json)
-
-
-def _made(directory: Path, digest: str, as_json: bool) -> None:
-    if as_json:
-        print(json.dumps({"directory": str(directory), "digest": digest}))
-    else:
-        print(f"{directory}: sha256 {digest}")
+    made(directory, digest, as_json)
 
 
 def _progress(verb: str) -> Callable[[int, int], None]:
@@ -111,3 +87,8 @@ def _progress(verb: str) -> Callable[[int, int], None]:
             console.print(f"{verb}: {done:,} of {total:,} rows", end="\r" if done < total else "\n")
 
     return show
+
+
+bank_app.command(name="import")(import_)
+for _command in (export, select, sample, split, merge, compare):
+    bank_app.command()(_command)

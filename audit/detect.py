@@ -14,7 +14,7 @@ from ..kernels.contract import Path, Routed
 from .compare import BASELINE, CANDIDATE, RowComparison
 from .finding_log import FindingLog
 from .graph_replay import ReplayDifference
-from .hypotheses import Suspicions
+from .hypotheses import Explained, FailingRows, lost_ties
 from .judged import JudgedBlock
 from .launching import poisoned_rows, same_bits, tensors
 from .metrics import findings as find
@@ -26,7 +26,6 @@ from .metrics.weights import step_bins
 from .observed import BatchFinding
 from .places import Places
 from .policy import Policy
-from .score_forms import ScoreForms
 from .width_dependence import WidthDependence
 
 Bools = npt.NDArray[np.bool_]
@@ -44,8 +43,9 @@ class Detector:
         self.width_dependence = WidthDependence(paths, bank.geometry, policy, log)
         experts = bank.geometry.experts
         self._chosen = {role: np.zeros(experts, np.int64) for role in self.paths}
-        self._suspicions = {role: Suspicions(bank, policy) for role in self.paths}
-        self._score_forms = {role: ScoreForms(bank) for role in self.paths}
+        self._failing = {role: FailingRows(bank, policy) for role in self.paths}
+        self.explained: list[Explained] = []
+        """What explains the failing rows of each path that has some; filled by ``findings``."""
         self._rows_seen = 0
         self._places = Places(bank, log)
 
@@ -97,10 +97,12 @@ class Detector:
             self._tail(role, width, wrong[role], judged.block.start)
             self._other_slots(judged, role, width, comparison, out, rank)
             self._count_experts(role, out.ids[rank][valid])
-            ids, weights = out.ids[rank], out.weights[rank]
-            self._suspicions[role].add(judged, width, ids, weights, wrong[role])
+        for role, out in ((BASELINE, a), (CANDIDATE, b)):
             logits = None if out.logits is None else out.logits[rank]
-            self._score_forms[role].add(judged, width, logits, ids, weights, wrong[role])
+            ids, weights = out.ids[rank], out.weights[rank]
+            apart = self._apart(comparison, wrong) | lost_ties(judged, ids, self.policy)
+            failing = wrong[role] | apart & valid
+            self._failing[role].add(judged, width, logits, ids, weights, failing)
         self._rows_seen += int(np.count_nonzero(valid))
         same = (comparison.sets.set_class < SET_CODE[SetClass.EXACT_TIE]) & valid
         same &= comparison.weight_ulp <= self.policy.weight_budget_ulp
@@ -113,10 +115,17 @@ class Detector:
         """Return what was found, with the causes that explain wrong rows."""
         self._expert_counts()
         found = self.log.findings()
-        for role, suspicions in self._suspicions.items():
-            found += suspicions.findings(self.log.labels[role], role)
-            found += self._score_forms[role].findings(self.log.labels[role])
+        told = [rows.explained(self.log.labels[role], role) for role, rows in self._failing.items()]
+        self.explained = [one for one in told if one is not None]
+        for one in self.explained:
+            found += one.findings()
         return found
+
+    def _apart(self, comparison: RowComparison, wrong: dict[str, Bools]) -> Bools:
+        """Rows on which the paths are too far apart, though neither is wrong by the reference."""
+        apart = np.isin(comparison.sets.set_class, FAR)
+        apart |= comparison.weight_ulp > self.policy.weight_budget_ulp
+        return np.asarray(apart & ~wrong[BASELINE] & ~wrong[CANDIDATE])
 
     def _unwritten(
         self, role: str, width: int, tensor: str, array: npt.NDArray[Any], start: int

@@ -43,8 +43,9 @@ def windows_that_allow(
         One sentence; None where no swap is one for one, every form allows them, or none does.
     """
     gaps = _swap_gaps(keys, eligible, expected, ids)
-    range_name = _range_of(logits)
-    if not gaps or range_name is None:
+    # Bounds are of finite numbers: an infinite bias moves no key by a score's error.
+    finite = bias[np.isfinite(bias)]
+    if not gaps or not np.isfinite(gaps).all() or not len(finite):
         return None
     largest, device = max(gaps), ""
     allowed: list[tuple[str, float]] = []
@@ -57,7 +58,7 @@ def windows_that_allow(
             continue
         assert found.device is not None
         device = found.device["device"]
-        window = found.swap_window(range_name, float(bias.min()), float(bias.max()))
+        window = found.swap_window(_range_of(logits), float(finite.min()), float(finite.max()))
         (allowed if largest <= window else refused).append((form, window))
     if not allowed or not refused:
         return None
@@ -82,7 +83,7 @@ def _swap_gaps(keys: F32, eligible: Bools, expected: I32, ids: I32) -> list[floa
     return gaps
 
 
-def _range_of(logits: npt.NDArray[Any]) -> str | None:
-    """The narrowest certified range that holds every logit; None where one is NaN."""
-    largest = float(np.abs(logits).max())
-    return next((name for name, (limit, _) in RANGES.items() if largest <= limit), None)
+def _range_of(logits: npt.NDArray[Any]) -> str:
+    """The narrowest certified range that holds every finite logit."""
+    largest = float(np.abs(logits[np.isfinite(logits)]).max(initial=0.0))
+    return next(name for name, (limit, _) in RANGES.items() if largest <= limit)

@@ -1,134 +1,287 @@
-"""Which named mistake explains a path's wrong rows: tried on a few, reported with its count."""
+"""Which hypothesis explains a path's failing rows in an audit: collected, tried and told."""
 
 from __future__ import annotations
 
-from collections import Counter
+from dataclasses import dataclass, fields
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from ..banks.bank import Bank
-from ..kernels.reference import reference_select
-from .explain.case_hypotheses import selection_hypotheses
-from .explain.cases import Case, PathRows
+from ..kernels.known_scores import form_scores
+from .explain.explanation import OWN, REFERENCE, Explanation, Named, Tried, explain_failing
+from .explain.hypothesis_fit import FORM_PREFIX, Failing
+from .explain.mistakes import Mistake, set_mistakes, weight_mistakes
+from .explain.select_steps import EXACT, Seen, same_set
+from .form_windows import windows_that_allow
 from .judged import JudgedBlock
-from .metrics.findings import same_as_expected
-from .metrics.weight_hypotheses import match_hypotheses
+from .metrics.rule_weights import rule_weights
 from .observed import BatchFinding
 from .policy import Policy
 
-# Each tried row costs some thirty re-selections; a named cause shows on the first few rows.
-TRIED_ROWS = 8
+F32 = npt.NDArray[np.float32]
+I32 = npt.NDArray[np.int32]
+Bools = npt.NDArray[np.bool_]
+
+MOST_SETS: Final = 256
+"""Failing rows with another set than the reference's that are kept."""
+MOST_WEIGHTS: Final = 64
+"""Failing rows with the reference's set that are kept."""
+LIMIT: Final = (
+    f"the first {MOST_SETS} with another set than the reference's and the first {MOST_WEIGHTS} "
+    "with its set, at the first width that has any"
+)
 
 
-class Suspicions:
-    """Tries every named mistake on the first wrong rows of one path in one bank."""
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """Failing rows of one chunk.
+
+    Attributes:
+        numbers: [row] int64, the bank's row numbers.
+        own: [row, expert] float32, the logits that the path shows; else the reference's.
+        logits: [row, expert] float32, the reference's.
+        ids, weights: [row, slot], the path's.
+        keys: [row, expert] float32, the reference's.
+        eligible: [row, expert] whether the reference may choose it.
+        expected: [row, slot] int32, the reference's ids.
+        rule: [row, slot] float32, the rule's weights for the path's ids.
+        budget_ulp: [row] int64, FP32 steps that a weight may be off.
+    """
+
+    numbers: npt.NDArray[np.int64]
+    own: F32
+    logits: F32
+    ids: I32
+    weights: F32
+    keys: F32
+    eligible: Bools
+    expected: I32
+    rule: F32
+    budget_ulp: npt.NDArray[np.int64]
+
+
+class FailingRows:
+    """Keeps the first failing rows of one path in one bank, and finds out what explains them."""
 
     def __init__(self, bank: Bank, policy: Policy) -> None:
         self.bank, self.policy = bank, policy
-        self.tried = 0
         self.width = 0
-        self.matches: Counter[str] = Counter()
+        self.count = 0
+        """Failing rows at ``width``, kept or not."""
+        self._bias: F32 = np.empty(0, np.float32)
+        self._known_logits = True
+        self._kept: list[_Rows] = []
+        self._room = {True: MOST_SETS, False: MOST_WEIGHTS}
 
     def add(
         self,
         judged: JudgedBlock,
         width: int,
-        ids: npt.NDArray[np.int32],
-        weights: npt.NDArray[np.float32],
-        wrong: npt.NDArray[np.bool_],
+        seen: F32 | None,
+        ids: I32,
+        weights: F32,
+        failing: Bools,
     ) -> None:
-        """Try rows of ids and weights [row, slot] that the reference calls ``wrong`` [row]."""
-        rows = np.flatnonzero(wrong)[: TRIED_ROWS - self.tried]
+        """Keep failing rows of ids and weights [row, slot].
+
+        Args:
+            judged: the chunk.
+            width: its width; only the first one with failing rows is kept.
+            seen: [row, expert] float32 logits that the path shows, or None.
+            ids: [row, slot] int32 experts; rows that break the contract must not be among the
+                failing ones.
+            weights: [row, slot] float32.
+            failing: [row].
+        """
+        if not failing.any() or self.width not in (0, width):
+            return
+        self.width = width
+        self.count += int(np.count_nonzero(failing))
+        other = ~same_set(ids, judged.selection.ids)
+        rows = np.concatenate(
+            [self._first(failing & other, True), self._first(failing & ~other, False)]
+        )
         if not rows.size:
             return
-        self.width = self.width or width
-        self.tried += len(rows)
-        for row in rows.tolist():
-            names = self._selections(judged, row, ids[row]) or self._weights(
-                judged, row, ids[row], weights[row]
+        self._bias = judged.bias
+        # Logits in FP64 are exact products: no path has seen them.
+        self._known_logits = seen is not None or judged.logits.dtype == np.float32
+        logits = judged.logits[rows].astype(np.float32)
+        selection = judged.selection
+        with np.errstate(over="ignore"):
+            rule = rule_weights(ids[rows], selection.scores[rows], self.bank.scoring)
+            rule32 = rule.astype(np.float32)
+        slack = np.ceil(2 * judged.logit_error[rows] * 2**24).astype(np.int64)
+        self._kept.append(
+            _Rows(
+                rows + judged.block.start,
+                logits if seen is None else np.ascontiguousarray(seen[rows]),
+                logits,
+                ids[rows],
+                weights[rows],
+                selection.keys[rows],
+                _eligible(judged, rows),
+                selection.ids[rows],
+                rule32,
+                self.policy.weight_budget_ulp + slack,
             )
-            self.matches.update(set(names))
-
-    def findings(self, label: str, role: str) -> list[BatchFinding]:
-        """Return the mistakes that explain every tried row; else the most frequent, disclosed."""
-        if not self.matches:
-            return []
-        most = max(self.matches.values())
-        every = most == self.tried
-        words = "reproduces" if every else "is consistent with"
-        return [
-            BatchFinding(
-                name=f"explained_by:{name}",
-                path=label,
-                bank=self.bank.name,
-                width=self.width,
-                rows=count,
-                text=f"{name} {words} {count} of {self.tried} wrong rows tried",
-                fails=every,
-            )
-            for name, count in self.matches.items()
-            if count == most
-        ]
-
-    def _selections(self, judged: JudgedBlock, row: int, ids: npt.NDArray[np.int32]) -> list[str]:
-        """Mistakes that select this row's set, where the rule itself does not."""
-        if same_as_expected(ids[None], judged.selection.ids[row][None]).all():
-            return []
-        logits = judged.logits[row : row + 1].astype(np.float32)
-        reference = reference_select(logits, judged.bias, self.bank.geometry, self.bank.scoring)
-        if same_as_expected(ids[None], reference.ids).all():
-            return []
-        case = self._case(judged, logits, ids)
-        return [
-            name
-            for name, chosen in selection_hypotheses(case, logits, reference)
-            if same_as_expected(ids[None], chosen).all()
-        ]
-
-    def _weights(
-        self,
-        judged: JudgedBlock,
-        row: int,
-        ids: npt.NDArray[np.int32],
-        weights: npt.NDArray[np.float32],
-    ) -> list[str]:
-        slack_ulp = int(np.ceil(2 * judged.logit_error[row] * 2**24))
-        return match_hypotheses(
-            weights,
-            ids,
-            logits=judged.logits[row],
-            scores=judged.selection.scores[row],
-            bias=judged.bias,
-            scoring=self.bank.scoring,
-            budget_ulp=self.policy.weight_budget_ulp + slack_ulp,
         )
 
-    def _case(
-        self, judged: JudgedBlock, logits: npt.NDArray[np.float32], ids: npt.NDArray[np.int32]
-    ) -> Case:
-        """One row in the form that the hypotheses take: what was seen, and one path's ids."""
-        path = PathRows(self.bank.name, ids[None].astype(np.int64), None)
-        return Case(
-            id=self.bank.name,
-            leading_axis="row",
-            logits_a=logits,
-            logits_b=logits,
-            bias=judged.bias,
-            bias_b=None,
-            geometry=self.bank.geometry,
-            scoring=self.bank.scoring,
-            n_shared=0,
-            a=path,
-            b=path,
-            ranks=None,
-            shards=None,
-            buffer=None,
-            stride=None,
-            poison=None,
-            map=None,
-            pad_to=None,
-            capacity=None,
-            expected={},
-            unknown_keys=(),
-        )
+    def _first(self, mask: Bools, other: bool) -> npt.NDArray[np.int64]:
+        rows = np.flatnonzero(mask)[: self._room[other]]
+        self._room[other] -= len(rows)
+        return rows
+
+    def explained(self, label: str, role: str) -> Explained | None:
+        """Return what explains the rows, if any failed."""
+        if not self._kept:
+            return None
+        rows = _joined(self._kept)
+        sources = {}
+        if self._known_logits:
+            sources[OWN] = self._failing(rows, rows.own)
+        if not np.array_equal(rows.own.view(np.uint32), rows.logits.view(np.uint32)) or not sources:
+            sources[REFERENCE] = self._failing(rows, rows.logits)
+        explanation = explain_failing(sources, self._mistakes())
+        return Explained(self, rows, self._bias, explanation, label, role)
+
+    def _failing(self, rows: _Rows, logits: F32) -> Failing:
+        bank = self.bank
+        ids = rows.ids.astype(np.int64)
+        seen = Seen(bank.geometry, bank.scoring, logits, self._bias, ids, rows.weights)
+        return Failing(seen, rows.expected, rows.rule, rows.budget_ulp)
+
+    def _mistakes(self) -> list[Mistake]:
+        bank = self.bank
+        return [
+            *set_mistakes(bank.geometry, bank.scoring, self._bias),
+            *weight_mistakes(bank.scoring, self._bias),
+        ]
+
+
+def lost_ties(judged: JudgedBlock, ids: I32, policy: Policy) -> Bools:
+    """Return the rows [row] where an exact tie went to the higher id against the tie contract."""
+    if policy.tie_contract != "lower_id":
+        return np.zeros(len(ids), np.bool_)
+    keys, expected = judged.selection.keys, judged.selection.ids
+    safe = np.clip(ids, 0, keys.shape[1] - 1)
+    mine, theirs = (np.sort(np.take_along_axis(keys, i, axis=1), axis=1) for i in (safe, expected))
+    return np.asarray(~same_set(ids, expected) & (mine == theirs).all(axis=1))
+
+
+@dataclass(frozen=True, eq=False)
+class Explained:
+    """The explanation of one path's failing rows in one bank, as record and as findings."""
+
+    source: FailingRows
+    rows: _Rows
+    bias: F32
+    explanation: Explanation
+    label: str
+    role: str
+
+    def record(self) -> dict[str, Any]:
+        """JSON values for ``audit.json``."""
+        return {
+            "bank": self.source.bank.name,
+            "path": self.role,
+            "label": self.label,
+            "width": self.source.width,
+            "failing": self.source.count,
+            "limit": LIMIT,
+            **self.explanation.as_dict(),
+        }
+
+    def findings(self) -> list[BatchFinding]:
+        """Return the hypotheses that explain most of the rows; else what the bounds allow.
+
+        A mistake that explains every row tried fails, a part of them is disclosed. A score form is
+        arithmetic, and is disclosed.
+        """
+        named = [self._finding(one) for one in self.explanation.named]
+        if any(one.name.startswith(FORM_PREFIX) for one in self.explanation.named):
+            return named
+        text = windows_that_allow(
+            self.rows.keys, self.rows.eligible, self.rows.expected, self.rows.ids, self.rows.own,
+            self.bias,
+        ) if self._bounded() else None  # fmt: skip
+        if text is not None:
+            name = "within_the_bound_of_a_score_form"
+            named.append(self._told(name, len(self.rows.ids), text, fails=False))
+        return named
+
+    def _bounded(self) -> bool:
+        """Whether the certified bounds of score forms speak of these rows at all."""
+        named = any(one.bits for one in self.explanation.named)
+        sigmoid = self.source.bank.scoring.function == "sigmoid"
+        return sigmoid and self.source._known_logits and not named
+
+    def _finding(self, one: Named) -> BatchFinding:
+        tried = self.explanation.tried
+        every = one.rows == tried
+        verb = "reproduces" if every else "is consistent with"
+        text = f"{one.name} {verb} {one.rows:,} of {tried:,} wrong rows tried"
+        found = next((t for t in self.explanation.hypotheses if t.name == one.name), None)
+        if one.bits and found is not None:
+            form = one.name.startswith(FORM_PREFIX)
+            if form:
+                text = text.replace(one.name, f"scores by {one.name.removeprefix(FORM_PREFIX)}", 1)
+            text += f", ids and weights bit for bit (with {found.arithmetic})"
+            text += self._others(found)
+            if form:
+                text += self._witness(one.name.removeprefix(FORM_PREFIX))
+                return self._told(f"explained_by:{one.name}", one.rows, text, fails=False)
+        return self._told(f"explained_by:{one.name}", one.rows, text, fails=every)
+
+    def _others(self, found: Tried) -> str:
+        others = [t for t in self.explanation.hypotheses if t.bits < found.bits]
+        return f"; next is {others[0].name} with {others[0].bits:,}" if others else ""
+
+    def _witness(self, form: str) -> str:
+        """The smallest row that shows it: two experts, in the two orders."""
+        if form == EXACT:
+            return ""
+        rows = self.rows
+        for place in range(len(rows.ids)):
+            out = sorted(set(rows.expected[place].tolist()) - set(rows.ids[place].tolist()))
+            into = sorted(set(rows.ids[place].tolist()) - set(rows.expected[place].tolist()))
+            # With another group's expert, sums of keys decide: two experts would not show it.
+            if len(out) != 1 or not rows.eligible[place, into[0]]:
+                continue
+            scores = form_scores(form, rows.own[place : place + 1])[0]
+            keys = scores + self.bias
+            if not keys[into[0]] >= keys[out[0]]:
+                continue
+            told = [
+                f"expert {e} (logit {_hex(rows.own[place, e])}, bias {_hex(self.bias[e])}): "
+                f"key {_hex(rows.keys[place, e])} in the reference, {_hex(keys[e])} by {form}"
+                for e in (out[0], into[0])
+            ]
+            return f". Witness: row {int(rows.numbers[place])}, {'; '.join(told)}"
+        return ""
+
+    def _told(self, name: str, rows: int, text: str, *, fails: bool) -> BatchFinding:
+        bank, width = self.source.bank.name, self.source.width
+        return BatchFinding(name, self.label, bank, width, rows, text, fails=fails)
+
+
+def _eligible(judged: JudgedBlock, rows: npt.NDArray[np.int64]) -> Bools:
+    known = judged.selection.eligible
+    if known is None:
+        return np.ones((len(rows), judged.selection.keys.shape[1]), np.bool_)
+    return known[rows]
+
+
+def _joined(kept: list[_Rows]) -> _Rows:
+    parts: dict[str, Any] = {
+        one.name: np.concatenate([getattr(rows, one.name) for rows in kept])
+        for one in fields(_Rows)
+    }
+    return _Rows(**parts)
+
+
+def _hex(value: Any) -> str:
+    mantissa, exponent = float(value).hex().split("p")
+    return f"{mantissa.rstrip('0').rstrip('.')}p{exponent}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -15,8 +16,14 @@ from ..kernels.registry import make_path
 from .judged import judge_block
 from .launching import first_rows, front_weights, make_launch, run_path
 from .metrics.ulp import ordered
+from .report.figures import Table
+from .report.notebook import table_html
 
 _AROUND = 3
+COLUMNS: Final = (
+    "place", "expert", "biased score", "score", "steps", "baseline", "candidate",
+)  # fmt: skip
+"""Of a replayed row's lines; steps are FP32 ULP from the K-th key."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,27 +48,35 @@ class ReplayedRow:
     keys: npt.NDArray[np.float32]
     top_k: int
 
-    def text(self, rank: int = 0) -> str:
-        """Return the experts around the boundary, and who selects them on one rank."""
+    def lines(self, rank: int = 0) -> list[tuple[str, ...]]:
+        """Return the experts around the boundary, as text by ``COLUMNS``, best first."""
         chosen = {role: set(ids[rank].tolist()) for role, ids in self.ids.items()}
-        lines = [
-            f"{self.bank} row {self.row}, rank {rank}: {self.names['baseline']} against "
-            f"{self.names['candidate']}",
-            "place  expert  biased score        score               steps  baseline  candidate",
-        ]
         differing = chosen["baseline"] ^ chosen["candidate"]
         edge = ordered(self.keys[self.order[self.top_k - 1]])
+        found = []
         for place, expert in enumerate(self.order.tolist(), start=1):
-            near = abs(place - self.top_k) <= _AROUND
-            if not near and expert not in differing:
+            if abs(place - self.top_k) > _AROUND and expert not in differing:
                 continue
             steps = int(ordered(self.keys[expert]) - edge)
             marks = ("yes" if expert in chosen[role] else "-" for role in ("baseline", "candidate"))
-            lines.append(
-                f"{place:>5}  {expert:>6}  {self.keys[expert]!s:<18}  {self.scores[expert]!s:<18}"
-                f"  {steps:>5}  {next(marks):<8}  {next(marks)}"
-            )
-        return "\n".join(lines)
+            key, score = str(self.keys[expert]), str(self.scores[expert])
+            found.append((str(place), str(expert), key, score, str(steps), *marks))
+        return found
+
+    def title(self, rank: int = 0) -> str:
+        """Return which row of what this is."""
+        names = f"{self.names['baseline']} against {self.names['candidate']}"
+        return f"{self.bank} row {self.row}, rank {rank}: {names}"
+
+    def text(self, rank: int = 0) -> str:
+        """Return the experts around the boundary, and who selects them on one rank."""
+        shape = "{:>5}  {:>6}  {:<18}  {:<18}  {:>5}  {:<8}  {}"
+        lines = [self.title(rank), shape.format(*COLUMNS)]
+        return "\n".join([*lines, *(shape.format(*line) for line in self.lines(rank))])
+
+    def _repr_html_(self) -> str:
+        """Show the experts around the boundary in a notebook."""
+        return table_html(Table(self.title(), COLUMNS, self.lines()))
 
     def __str__(self) -> str:
         return self.text()

@@ -7,13 +7,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ..banks.bank import Bank
+from ..banks.bank import Bank, require_inputs
 from ..banks.errors import InputError
 from ..banks.open import expand_banks
 from ..kernels.contract import Path as FrontPath
 from ..kernels.contract import check_width
 from ..kernels.cuda.lang import INTERPRETED
-from ..kernels.registry import check_path, make_path
+from ..kernels.registry import check_path, make_path, spec_of
 from .bank_run import BankOutcome, BankRun, Pairing
 from .certificates import swaps_table
 from .claims.check import check_claims
@@ -92,13 +92,15 @@ def run_audit(
     if device not in ("cpu", "cuda"):
         raise InputError("device", device, "cpu or cuda", "run_audit")
     opened = _open(DEFAULT_BANKS if banks is None else banks, ranks)
+    first, second = _path(baseline, "baseline", device), _path(candidate, "candidate", device)
     pairing = Pairing(
-        _path(baseline, "baseline", device),
-        _path(candidate, "candidate", device),
+        first,
+        second,
         _checked_widths(rows),
         ranks,
         effective_policy(policy or Policy(), opened),
         device,
+        (_spec(first, baseline), _spec(second, candidate)),
     )
     outcomes = _run_banks(opened, pairing, progress)
     more = AutoGate(reason=TURNED_OFF if not gate else NO_DEVICE_GATE)
@@ -124,6 +126,7 @@ def run_audit(
             _bank_record(bank, outcome) | bank_figures(histograms, bank.name, pairing.widths)
             for bank, outcome in zip(opened, outcomes, strict=True)
         ],
+        "explanations": [found for outcome in everything for found in outcome.explanations],
         "no_gate": more.reason,
         "environment": environment(device),
     }
@@ -136,6 +139,10 @@ def run_audit(
 
 def _path(given: str | FrontPath, role: str, device: str) -> FrontPath:
     return make_path(given, device) if isinstance(given, str) else check_path(given, role)
+
+
+def _spec(path: FrontPath, given: str | FrontPath) -> str | None:
+    return spec_of(path, given if isinstance(given, str) else None)
 
 
 def _open(banks: str | Bank | Sequence[str | Bank], ranks: int) -> list[Bank]:
@@ -153,6 +160,7 @@ def _open(banks: str | Bank | Sequence[str | Bank], ranks: int) -> list[Bank]:
                 raise InputError(f"bank {what}", value, "of one bank only", bank.name)
             seen.add(value)
     for bank in opened:
+        require_inputs(bank)
         bank.geometry.check_ranks(ranks)
         if bank.rows >= MAX_BANK_ROWS:
             raise InputError("rows", bank.rows, f"below {MAX_BANK_ROWS:,}", bank.name)
@@ -214,16 +222,21 @@ def _limitations(banks: Sequence[Bank], pairing: Pairing) -> list[str]:
 
 def _conditions(pairing: Pairing, device: str) -> dict[str, Any]:
     return {
-        "baseline": _path_record(pairing.baseline),
-        "candidate": _path_record(pairing.candidate),
+        "baseline": _path_record(pairing.baseline, pairing.specs[0]),
+        "candidate": _path_record(pairing.candidate, pairing.specs[1]),
         "ranks": pairing.ranks,
         "device": device,
         "policy": pairing.policy.model_dump(mode="json"),
     }
 
 
-def _path_record(path: FrontPath) -> dict[str, Any]:
-    return {"name": path.name, "declared": asdict(path.declared), "outputs": list(path.outputs)}
+def _path_record(path: FrontPath, spec: str | None) -> dict[str, Any]:
+    return {
+        "name": path.name,
+        "spec": spec,
+        "declared": asdict(path.declared),
+        "outputs": list(path.outputs),
+    }
 
 
 def _bank_record(bank: Bank, outcome: BankOutcome) -> dict[str, Any]:

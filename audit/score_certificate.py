@@ -144,6 +144,13 @@ class ScoreCertificate:
             raise InputError("inputs", f"{seen:,}", f"{FINITE_PLACES:,}", where)
         return cls(form_a, form_b, versions, record, (first, second), provenance, device)
 
+    def _repr_html_(self) -> str:
+        """Show in a notebook what ``neartie certify`` prints."""
+        # What shows a certificate imports its type.
+        from .report.notebook import render_notebook_certificate
+
+        return render_notebook_certificate(self)
+
 
 def magnitude(bits: int) -> float:
     """Return the FP64 number of a bit pattern that ``exhaustive.record`` keeps."""

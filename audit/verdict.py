@@ -202,11 +202,11 @@ def _sets(observed: Observed, policy: Policy) -> Iterator[Reason]:
             if not count or name in (SetClass.IDENTICAL, SetClass.REORDERED, SetClass.INVALID):
                 continue
             where = f"{count:,} of {summary.rows:,} rows at width {summary.width}"
-            state, text = _set_reason(name, where, policy)
+            state, text = set_reason(name, where, policy)
             yield Reason(state, name, text, summary.width)
 
 
-def _set_reason(name: SetClass, where: str, policy: Policy) -> tuple[State, str]:
+def set_reason(name: SetClass, where: str, policy: Policy) -> tuple[State, str]:
     """State and sentence of differing rows of one class."""
     if name in EXACT_TIES and policy.tie_contract == "lower_id":
         return State.FAIL, f"{name}: {where}; the tie contract demands the lower id"

@@ -98,7 +98,11 @@ class Table:
                 batch.validate()
         except (pa.ArrowException, OSError) as error:
             raise BankError("file", _first_line(error), "a whole Arrow IPC file", where) from None
-        self._check_schema(reader.schema, schema)
+        try:
+            self._check_schema(reader.schema, schema)
+        # Names are only decoded when they are asked for.
+        except UnicodeDecodeError:
+            raise BankError("column", "a name that is no UTF-8", "text", where) from None
         self._batches = batches
         self._mapped = isinstance(source, pa.MemoryMappedFile)
         lengths = [batch.num_rows for batch in batches]

@@ -6,6 +6,7 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from html import escape
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -15,10 +16,13 @@ from .errors import InputError
 from .geometry import Geometry, ScoringRule, TieContract
 
 Array = npt.NDArray[Any]
-Stage = Literal["hidden", "partials", "shards", "logits"]
+Stage = Literal["hidden", "partials", "shards", "logits", "outputs"]
 
-STAGES: Final = ("hidden", "partials", "shards", "logits")
-"""Where the recorded inputs start; work of earlier stages is not in the bank."""
+STAGES: Final = ("hidden", "partials", "shards", "logits", "outputs")
+"""Where the recorded inputs start; work of earlier stages is not in the bank.
+
+``outputs`` has no input at all: recorded outputs can be held against each other, and nothing else.
+"""
 
 NO_UNIT: Final = "none"
 """Independence unit of rows that were chosen or made to provoke something: they bound no rate."""
@@ -95,9 +99,11 @@ class Bank(ABC):
     Attributes:
         threads_may_read: whether several threads may read at once; a bank that keeps what it read
             last says no.
+        opens_again: whether ``spec`` opens this bank in another process.
     """
 
     threads_may_read: bool = False
+    opens_again: bool = True
 
     def __init__(
         self, header: Header, weights: Mapping[str, Array] | Callable[[], Mapping[str, Array]]
@@ -216,6 +222,14 @@ class Bank(ABC):
     def _read(self, start: int, stop: int) -> RowBlock:
         """Return rows start..stop; the range is checked."""
 
+    def _repr_html_(self) -> str:
+        """Show in a notebook what ``bank info`` prints."""
+        rows = "".join(
+            f"<tr><th>{escape(label)}</th><td>{escape(text)}</td></tr>"
+            for label, text in self.description()
+        )
+        return f"<table>{rows}</table>"
+
     def description(self) -> list[tuple[str, str]]:
         """Return (label, text) lines for ``bank info``."""
         g = self.geometry
@@ -255,6 +269,8 @@ class Bank(ABC):
 class _Reweighted(Bank):
     """A bank's rows beside other weights."""
 
+    opens_again = False
+
     def __init__(self, base: Bank, tensors: Mapping[str, Array]) -> None:
         digest = hashlib.sha256(base.digest.encode())
         for name, tensor in sorted(tensors.items()):
@@ -267,6 +283,20 @@ class _Reweighted(Bank):
 
     def _read(self, start: int, stop: int) -> RowBlock:
         return self._base.read(start, stop)
+
+
+def require_inputs(bank: Bank) -> None:
+    """Refuse a bank of recorded outputs alone.
+
+    Raises:
+        InputError: tells what can be done with it.
+    """
+    if bank.stage == "outputs":
+        expected = (
+            "one with inputs: outputs alone can be held against each other (bank compare), "
+            "or joined to a bank of the same rows (bank merge --join)"
+        )
+        raise InputError("stage", bank.stage, expected, bank.name)
 
 
 def _joined(blocks: list[RowBlock]) -> RowBlock:

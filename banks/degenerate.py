@@ -34,7 +34,8 @@ SPECIAL_KINDS: Final = (
     "signed_zeros",
     "finite",
 )
-"""What row r of ``special`` is: kind r % 8, also in the key column ``kind``."""
+"""What row r of ``special`` is: kind r % 8 where ``kind`` names none, also in the key column
+``kind``."""
 
 
 def _rng(spec: Spec, block: int) -> np.random.Generator:
@@ -77,6 +78,8 @@ def _special(spec: Spec, geometry: Geometry, bias: F32, block: int) -> dict[str,
     logits = normal(rng, (BLOCK, experts), spec.values["std"])
     place = np.argsort(rng.random((BLOCK, experts)), axis=1)
     kind = (np.arange(BLOCK) % len(SPECIAL_KINDS)).astype(np.int32)
+    if spec.values["kind"] != "all":
+        kind[:] = SPECIAL_KINDS.index(spec.values["kind"])
     few = max(1, geometry.top_k // 2)
     counts = {
         "nan_one": (1, np.nan),
@@ -100,10 +103,13 @@ def _special(spec: Spec, geometry: Geometry, bias: F32, block: int) -> dict[str,
 
 
 def _special_bias(spec: Spec, geometry: Geometry) -> F32:
-    bias = normal_bias(spec, geometry)
+    bias, first = normal_bias(spec, geometry), 0
     count = spec.values["inf_bias"]
-    bias[:count] = np.inf
-    bias[count : 2 * count] = -np.inf
+    for value in {"both": (np.inf, -np.inf), "plus": (np.inf,), "minus": (-np.inf,)}[
+        spec.values["inf_sign"]
+    ]:
+        bias[first : first + count] = value
+        first += count
     return bias
 
 
@@ -182,7 +188,9 @@ SPECIAL: Final = Generator(
     "rows in turn: " + ", ".join(SPECIAL_KINDS) + " (key column kind); logits N(0,std)",
     (
         *COMMON,
+        Option("kind", "all", choice("all", *SPECIAL_KINDS), "rows of one kind alone"),
         Option("inf_bias", "0", at_least(0), "so many +inf biases, then as many -inf, from id 0"),
+        Option("inf_sign", "both", choice("both", "plus", "minus"), "only those of one sign"),
         STD,
         BIAS_STD,
     ),

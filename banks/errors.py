@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 
 def printable(text: str) -> str:
     r"""Return text on one line: what a terminal would not show as itself becomes an escape.
@@ -29,6 +31,10 @@ class InputError(ValueError):
         self.got = got
         self.expected = expected
         self.where = where
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle by the parts: the ranks of a group raise one rank's error."""
+        return type(self), (self.what, str(self.got), str(self.expected), self.where)
 
 
 class BankError(InputError):

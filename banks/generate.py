@@ -27,6 +27,8 @@ _VERSION: Final = 1
 _BF16: Final = np.dtype(ml_dtypes.bfloat16)
 _STREAMS: Final = {"rows": 0, "router_weight": 1, "latent_down_weight": 2, "correction_bias": 3}
 _MOST_SIZE: Final = 9_999_999
+MOST_ELEMENTS: Final = 1 << 27
+"""Elements of one block of rows, or of one weight: half a gigabyte of float32."""
 _SIZES: Final = re.compile(r"(\d{1,7})x(\d{1,7})x(\d{1,7})x(\d{1,7})")
 
 F32 = npt.NDArray[np.float32]
@@ -85,6 +87,18 @@ def geometry_of(spec: Spec) -> tuple[Geometry, ScoringRule]:
     return replace(base, name=label, **changed), scoring
 
 
+def _check_elements(geometry: Geometry, stage: Stage, text: str) -> None:
+    """Refuse sizes whose arrays would not fit into memory before any of them is made."""
+    sizes = {"experts": BLOCK * geometry.experts}
+    if stage == "hidden":
+        widest = max(geometry.experts, geometry.latent)
+        sizes["hidden"] = geometry.hidden * max(BLOCK, widest)
+    for what, elements in sizes.items():
+        if elements > MOST_ELEMENTS:
+            expected = f"of at most {MOST_ELEMENTS:,} elements in a block of rows or a weight"
+            raise InputError(what, f"{elements:,} elements", expected, text)
+
+
 def spec_digest(text: str) -> str:
     """Return the digest that stands for a canonical spec."""
     return hashlib.sha256(f"neartie generator {_VERSION}: {text}".encode()).hexdigest()
@@ -102,6 +116,7 @@ class GeneratedBank(Bank):
         independence_unit: str = "row",
     ) -> None:
         geometry, scoring = geometry_of(spec)
+        _check_elements(geometry, stage, spec.text)
         header = Header(
             name=spec.text,
             rows=spec.values["rows"],
@@ -146,8 +161,12 @@ class GeneratedBank(Bank):
 
 
 def row_keys(start: int, stop: int) -> dict[str, Array]:
-    """Return the keys of generated rows start..stop: one layer, one step, each row its own unit."""
-    row = np.arange(start, stop, dtype=np.int64)
+    """Return the keys of generated rows start..stop."""
+    return keys_of(np.arange(start, stop, dtype=np.int64))
+
+
+def keys_of(row: npt.NDArray[np.int64]) -> dict[str, Array]:
+    """Return the keys of generated rows [row]: one layer, one step, each row its own unit."""
     zero = np.zeros(len(row), np.int32)
     return {"layer": zero, "step": zero, "row": row, "rank": zero - 1, "unit": row}
 

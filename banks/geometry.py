@@ -19,6 +19,7 @@ MAX_WIDTH: Final = 20
 class Geometry:
     """Sizes of a front: hidden -> (latent, logits) -> selected experts.
 
+    ``hidden`` is 0 where it is not known: a bank that starts at the logits or holds outputs alone.
     ``latent`` is 0 for a model without a latent projection. ``groups`` is the number of equal,
     consecutive expert groups, of which ``top_groups`` may be selected from; 1 of 1 means none.
     """
@@ -34,7 +35,7 @@ class Geometry:
     def __post_init__(self) -> None:
         where = f"geometry {self.name}"
         for what, value, least in (
-            ("hidden", self.hidden, 1),
+            ("hidden", self.hidden, 0),
             ("latent", self.latent, 0),
             ("experts", self.experts, 1),
         ):
@@ -98,3 +99,42 @@ PRESETS: Final[dict[str, tuple[Geometry, ScoringRule]]] = {
     "deepseek-v3": (Geometry("deepseek-v3", 7168, 0, 256, 8, 8, 4), ScoringRule(scale=2.5)),
     "mini": (Geometry("mini", 512, 256, 896, 16), ScoringRule()),
 }
+
+
+def parse_geometry(text: str, name: str, where: str) -> tuple[Geometry, ScoringRule | None]:
+    """Return the geometry that an option names, and the scoring rule of a preset.
+
+    Args:
+        text: a preset, or ``experts=128,top_k=8`` with any other field of ``Geometry``; hidden and
+            latent are 0 where they are not given.
+        name: the geometry's name where the text gives none.
+        where: the option, for messages.
+
+    Raises:
+        InputError: an unknown preset or field, a value that is no number, or sizes that do not fit.
+
+    Example:
+        >>> parse_geometry("experts=128,top_k=8", "mine", "--geometry")[0].experts
+        128
+    """
+    if "=" not in text:
+        if text not in PRESETS:
+            known = f"{', '.join(PRESETS)}, or experts=N,top_k=N"
+            raise InputError("geometry", text, known, where)
+        return PRESETS[text]
+    fields: dict[str, int] = {}
+    for part in text.split(","):
+        key, _, value = part.partition("=")
+        if key == "name":
+            name = value
+            continue
+        sizes = [field for field in Geometry.__slots__ if field != "name"]
+        if key not in sizes:
+            raise InputError("geometry", key, f"one of {', '.join(sizes)}", where)
+        if not value.isascii() or not value.isdecimal() or len(value) > 9:
+            raise InputError(f"geometry {key}", value or "nothing", "a whole number", where)
+        fields[key] = int(value)
+    for key in ("experts", "top_k"):
+        if key not in fields:
+            raise InputError(f"geometry {key}", "nothing", "given", where)
+    return Geometry(name=name, **{"hidden": 0, "latent": 0, **fields}), None

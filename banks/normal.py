@@ -11,6 +11,7 @@ logarithm is that of Cephes (logf).
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numba
@@ -19,29 +20,37 @@ import numpy.typing as npt
 
 from .bank import RowBlock
 from .generate import BIAS_STD, COMMON, F32, STD, GeneratedBank, normal_bias, row_keys
+from .normal_constants import (
+    EDGE,
+    FAR,
+    FAR_MIDDLE,
+    GOLDEN,
+    LN2_HIGH,
+    LN2_LOW,
+    LOGARITHM,
+    MIDDLE,
+    MIX_1,
+    MIX_2,
+    NEAR,
+    ROOT_2,
+    ROOT_HALF_BITS,
+    STEP,
+)
 from .spec import Generator, Spec
 
-_GOLDEN: Final = np.uint64(0x9E3779B97F4A7C15)
-_MIX_1: Final = np.uint64(0xBF58476D1CE4E5B9)
-_MIX_2: Final = np.uint64(0x94D049BB133111EB)
+_GOLDEN: Final = np.uint64(GOLDEN)
+_MIX_1: Final = np.uint64(MIX_1)
+_MIX_2: Final = np.uint64(MIX_2)
 
 _F: Final = np.float32
 _HALF, _ONE, _TWO = _F(0.5), _F(1.0), _F(2.0)
-_STEP: Final = _F(2.0**-31)
-_ROOT_2: Final = _F(1.4142135623730951)
-_LN2_HIGH, _LN2_LOW = _F(0.693359375), _F(-2.12194440e-4)
-# Pattern of sqrt(1/2): fractions are taken from there to sqrt(2).
-_ROOT_HALF_BITS: Final = np.int32(0x3F3504F3)
-_L0, _L1, _L2 = _F(3.3333331174e-1), _F(-2.4999993993e-1), _F(2.0000714765e-1)
-_L3, _L4, _L5 = _F(-1.6668057665e-1), _F(1.4249322787e-1), _F(-1.2420140846e-1)
-_L6, _L7, _L8 = _F(1.1676998740e-1), _F(-1.1514610310e-1), _F(7.0376836292e-2)
-_A0, _A1, _A2 = _F(1.50140941), _F(0.246640727), _F(-0.00417768164)
-_A3, _A4, _A5 = _F(-0.00125372503), _F(0.00021858087), _F(-4.39150654e-06)
-_A6, _A7, _A8 = _F(-3.5233877e-06), _F(3.43273939e-07), _F(2.81022636e-08)
-_B0, _B1, _B2 = _F(2.83297682), _F(1.00167406), _F(0.00943887047)
-_B3, _B4, _B5 = _F(-0.0076224613), _F(0.00573950773), _F(-0.00367342844)
-_B6, _B7, _B8 = _F(0.00134934322), _F(0.000100950558), _F(-0.000200214257)
-_MIDDLE, _EDGE, _FAR = _F(2.5), _F(5.0), _F(3.0)
+_STEP, _ROOT_2 = _F(STEP), _F(ROOT_2)
+_LN2_HIGH, _LN2_LOW = _F(LN2_HIGH), _F(LN2_LOW)
+_ROOT_HALF_BITS: Final = np.int32(ROOT_HALF_BITS)
+_L0, _L1, _L2, _L3, _L4, _L5, _L6, _L7, _L8 = map(_F, LOGARITHM)
+_A0, _A1, _A2, _A3, _A4, _A5, _A6, _A7, _A8 = map(_F, NEAR)
+_B0, _B1, _B2, _B3, _B4, _B5, _B6, _B7, _B8 = map(_F, FAR)
+_MIDDLE, _EDGE, _FAR = _F(MIDDLE), _F(EDGE), _F(FAR_MIDDLE)
 
 
 @numba.njit(cache=True, error_model="numpy")
@@ -82,14 +91,14 @@ def _normals(bits: Any, chance: F32, w: F32, out: F32) -> None:
 
 
 @numba.njit(cache=True, error_model="numpy", nogil=True)
-def _fill(key: Any, start: int, std: Any, out: F32) -> None:
+def _fill(key: Any, rows: Any, std: Any, out: F32) -> None:
     experts = out.shape[1]
     pairs = (experts + 1) // 2
     words = np.empty(pairs, np.uint64)
     bits = words.view(np.int32)
     chance, w = np.empty(experts, np.float32), np.empty(experts, np.float32)
     for row in range(len(out)):
-        base = key + np.uint64(start + row) * np.uint64(pairs) * _GOLDEN
+        base = key + np.uint64(rows[row]) * np.uint64(pairs) * _GOLDEN
         for pair in range(pairs):
             z = base + np.uint64(pair + 1) * _GOLDEN
             z = (z ^ (z >> np.uint64(30))) * _MIX_1
@@ -102,17 +111,41 @@ def _fill(key: Any, start: int, std: Any, out: F32) -> None:
                 line[i] = line[i] * std
 
 
-def normal_rows(seed: int, start: int, rows: int, experts: int, std: float = 1.0) -> F32:
-    """Rows start .. start + rows of the stream of a seed: float32 [row, expert], N(0, std).
+@dataclass(frozen=True)
+class NormalStream:
+    """Rows of N(0, std) without an end, each made from its own number alone.
 
     A magnitude is one of 2^31 quantiles, so the largest is 6.3 standard deviations; where its
     density is above 1e-3 their spacing is below one FP32 step. Values are within 1e-6 of the
     quantile up to 5 standard deviations, and within 4e-4 of it beyond.
+
+    Attributes:
+        key: 64 bits that the seed stands for.
+        experts: values of a row.
+        std: standard deviation, taken as float32.
     """
-    key = np.random.SeedSequence((seed, 4)).generate_state(1, np.uint64)[0]
-    out = np.empty((rows, experts), np.float32)
-    _fill(key, start, np.float32(std), out)
-    return out
+
+    key: int
+    experts: int
+    std: float = 1.0
+
+    @classmethod
+    def of_seed(cls, seed: int, experts: int, std: float = 1.0) -> NormalStream:
+        """Return the stream of a seed."""
+        return cls(
+            int(np.random.SeedSequence((seed, 4)).generate_state(1, np.uint64)[0]), experts, std
+        )
+
+    def rows(self, rows: npt.NDArray[np.int64]) -> F32:
+        """Return the rows of these numbers: float32 [row, expert]."""
+        out = np.empty((len(rows), self.experts), np.float32)
+        _fill(np.uint64(self.key), rows, np.float32(self.std), out)
+        return out
+
+
+def normal_rows(seed: int, start: int, rows: int, experts: int, std: float = 1.0) -> F32:
+    """Rows start .. start + rows of the stream of a seed: float32 [row, expert], N(0, std)."""
+    return NormalStream.of_seed(seed, experts, std).rows(np.arange(start, start + rows))
 
 
 class NormalBank(GeneratedBank):
@@ -129,11 +162,14 @@ class NormalBank(GeneratedBank):
         raise NotImplementedError("rows are made one by one")
 
     def _read(self, start: int, stop: int) -> RowBlock:
-        values = self.parsed.values
-        logits = normal_rows(
-            values["seed"], start, stop - start, self.geometry.experts, values["std"]
-        )
+        logits = self.stream.rows(np.arange(start, stop))
         return RowBlock(start, stop - start, row_keys(start, stop), logits=logits)
+
+    @property
+    def stream(self) -> NormalStream:
+        """What the bank's logits are: row r of it is row r of the bank."""
+        values = self.parsed.values
+        return NormalStream.of_seed(values["seed"], self.geometry.experts, values["std"])
 
 
 NORMAL: Final = Generator(

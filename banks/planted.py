@@ -53,9 +53,15 @@ def _logit(score: F64) -> F64:
     return np.log(clipped) - np.log1p(-clipped)
 
 
-def _near(key: F32, bias: np.float32) -> F32:
-    """Return [row, candidate] logits around the one whose key should be ``key``."""
-    wanted = _logit(key.astype(np.float64) - float(bias)).astype(np.float32)
+def logits_near(key: F32, bias: np.float32 | F32) -> F32:
+    """Return [row, candidate] logits around the one whose key should be ``key``.
+
+    Args:
+        key: [row] biased scores.
+        bias: one for all, or [row].
+    """
+    score = key.astype(np.float64) - np.asarray(bias, np.float64)
+    wanted = _logit(score).astype(np.float32)
     offsets = np.arange(-_REACH, _REACH + 1)
     return value_at(steps(wanted)[:, np.newaxis] + offsets)
 
@@ -134,7 +140,7 @@ def _pair(
     The higher key is the nearest to ``wanted`` that has a partner; ``around`` keeps it within
     gap // 2 steps, so that both stay on their sides of the middle.
     """
-    highs, lows = _near(value_at(wanted), bias), _near(value_at(wanted - gap), bias)
+    highs, lows = logits_near(value_at(wanted), bias), logits_near(value_at(wanted - gap), bias)
     high_keys, low_keys = steps(sigmoid32(highs) + bias), steps(sigmoid32(lows) + bias)
     count = highs.shape[1]
     best_high, best_low = np.empty_like(wanted), np.empty_like(wanted)

@@ -168,15 +168,19 @@ def _loaded(text: bytes, where: str) -> object:
         raise BankError("number", name, "finite", where)
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        names = [name for name, _ in pairs]
-        for name in names:
-            if names.count(name) > 1:
+        found: dict[str, Any] = {}
+        for name, value in pairs:
+            if name in found:
                 raise BankError("field", f"{name} twice", "each field once", where)
-        return dict(pairs)
+            found[name] = value
+        return found
 
     try:
         return json.loads(text, parse_constant=constant, object_pairs_hook=unique)
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+    except BankError:
+        raise
+    # A number of too many digits is a ValueError, as broken JSON and broken UTF-8 are.
+    except (ValueError, RecursionError) as error:
         raise BankError("document", str(error) or "too deep", "JSON", where) from None
 
 
@@ -209,7 +213,8 @@ def _check_files(model: BankModel, where: str) -> None:
         if name not in (ROWS_FILE, RANKS_FILE, WEIGHTS_FILE):
             known = f"{ROWS_FILE}, {RANKS_FILE} or {WEIGHTS_FILE}"
             raise BankError("files", repr(name), known, where)
-    for name in (ROWS_FILE, WEIGHTS_FILE):
+    needed = (ROWS_FILE,) if model.stage == "outputs" else (ROWS_FILE, WEIGHTS_FILE)
+    for name in needed:
         if name not in model.files:
             raise BankError(f"files.{name}", "nothing", "present", where)
     for name, tensor in model.tensors.items():
@@ -251,11 +256,13 @@ def _check_tensors(model: BankModel, geometry: Geometry, where: str) -> None:
             raise BankError(f"tensors.{name}", "also a key", "one column a name", where)
         if name.startswith("recorded.") and name.split(".")[1] not in model.recorded:
             raise BankError(f"recorded.{name.split('.')[1]}", "nothing", "present", where)
-    needed = ["correction_bias", *_stage_tensors(model.stage)]
+    needed = _stage_tensors(model.stage)
     needed += [f"recorded.{name}.ids" for name in model.recorded]
     for name in needed:
         if name not in model.tensors:
             raise BankError(f"tensors.{name}", "nothing", f"present at stage {model.stage}", where)
+    if model.stage == "outputs" and not model.recorded:
+        raise BankError("recorded", "nothing", "present at stage outputs", where)
     ranked = any(tensor.layout != "replicated" for tensor in model.tensors.values())
     if ranked != (model.ranks is not None):
         expected = "a number where tensors vary per rank" if ranked else "null: nothing varies"
@@ -263,12 +270,14 @@ def _check_tensors(model: BankModel, geometry: Geometry, where: str) -> None:
 
 
 def _stage_tensors(stage: Stage) -> list[str]:
-    return {
+    inputs = {
         "hidden": ["hidden", "router_weight"],
         "partials": ["logits_shards"],
         "shards": ["logits_shards"],
         "logits": ["logits"],
-    }[stage]
+        "outputs": [],
+    }
+    return inputs[stage] if stage == "outputs" else ["correction_bias", *inputs[stage]]
 
 
 def known_tensors(

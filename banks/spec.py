@@ -16,6 +16,9 @@ _SCALES: Final = {"": 1, "k": 1_000, "M": 1_000_000, "G": 1_000_000_000}
 MOST_ROWS: Final = 10**12
 """Rows of a generator at most."""
 
+_MOST_REAL: Final = 1e37
+"""Normal values reach some six standard deviations; beyond it, they would be infinite."""
+
 _INTEGER: Final = re.compile(r"(-?\d{1,18}(?:\.\d{1,9})?)([kMG]?)")
 
 
@@ -88,13 +91,15 @@ row_count: Final = between(1, MOST_ROWS)
 
 
 def real(text: str) -> float:
-    """Return a finite number."""
+    """Return a number that float32 holds, and ten times it too."""
     try:
         value = float(text)
     except ValueError:
         raise ValueError("a number") from None
     if not abs(value) < float("inf"):
         raise ValueError("a finite number")
+    if abs(value) > _MOST_REAL:
+        raise ValueError(f"a number within +-{_MOST_REAL:g}, of which float32 holds ten times")
     return value
 
 

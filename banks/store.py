@@ -97,7 +97,7 @@ def _check_digests(files: Files, model: BankModel) -> None:
 @dataclass(frozen=True, eq=False)
 class _Tables:
     rows: Table
-    weights: Table
+    weights: Table | None
     ranks: Table | None
 
 
@@ -120,7 +120,7 @@ def _open_tables(files: Files, model: BankModel) -> _Tables:
         return Table(files.open(name), file_schema(model, name), records, files.where(name))
 
     rows = table(ROWS_FILE, model.rows)
-    weights = table(WEIGHTS_FILE, 1)
+    weights = table(WEIGHTS_FILE, 1) if WEIGHTS_FILE in model.files else None
     ranks = None
     if model.ranks is not None:
         ranks = table(RANKS_FILE, model.rows * model.ranks)
@@ -128,7 +128,7 @@ def _open_tables(files: Files, model: BankModel) -> _Tables:
     if ranks is not None:
         _check_rank_keys(rows, ranks, model, files.where(RANKS_FILE))
     for name in FINITE_WEIGHTS:
-        if name in model.tensors:
+        if weights is not None and name in model.tensors:
             check_finite(weights.column(name, 0, 1)[0], name, files.where(WEIGHTS_FILE))
     return _Tables(rows, weights, ranks)
 
@@ -191,7 +191,7 @@ class StoredBank(Bank):
         weights = {
             name: tables.weights.column(name, 0, 1)[0]
             for name, tensor in model.tensors.items()
-            if tensor.file == WEIGHTS_FILE
+            if tables.weights is not None and tensor.file == WEIGHTS_FILE
         }
         super().__init__(header, weights)
         self._model = model

@@ -22,7 +22,7 @@ from .schema import HEADER_FILE, RANKS_FILE, ROWS_FILE, SCHEMA_VERSION, WEIGHTS_
 from .store import BLOCK_TENSORS, open_directory
 
 BATCH_ROWS: Final = 4096
-_RANKED: Final = {
+RANKED: Final = {
     "latent_partials": "partial",
     "latent_shards": "column",
     "logits_shards": "column",
@@ -99,7 +99,7 @@ class BankWriter:
         Raises:
             BankError: other columns, dtypes or shapes than the first block's.
         """
-        columns = _columns(block)
+        columns = block_columns(block)
         if not self._keys:
             self._begin(block, columns)
         expected = {*self._keys, *self._tensors}
@@ -124,12 +124,12 @@ class BankWriter:
         for name, values in columns.items():
             if name in self._keys:
                 continue
-            lead = 2 if name in _RANKED else 1
+            lead = 2 if name in RANKED else 1
             self._tensors[name] = {
                 "dtype": dtype_name(values, name, where),
                 "shape": list(values.shape[lead:]),
-                "layout": _RANKED.get(name, "replicated"),
-                "file": RANKS_FILE if name in _RANKED else ROWS_FILE,
+                "layout": RANKED.get(name, "replicated"),
+                "file": RANKS_FILE if name in RANKED else ROWS_FILE,
             }
 
     def _check_column(self, name: str, values: Array, block: RowBlock) -> None:
@@ -139,7 +139,7 @@ class BankWriter:
             expected, shape = self._keys[name], (block.rows,)
         else:
             tensor = self._tensors[name]
-            lead = (self._header.ranks, block.rows) if name in _RANKED else (block.rows,)
+            lead = (self._header.ranks, block.rows) if name in RANKED else (block.rows,)
             expected, shape = tensor["dtype"], (*lead, *tensor["shape"])
         if got != expected:
             raise BankError(f"column {name}", got, expected, where)
@@ -151,7 +151,7 @@ class BankWriter:
             return
         merged = {}
         for name in self._pending[0]:
-            axis = 1 if name in _RANKED else 0
+            axis = 1 if name in RANKED else 0
             merged[name] = np.concatenate([columns[name] for columns in self._pending], axis)
         self._pending, self._pending_rows = [], 0
         rows = len(next(merged[key] for key in self._keys))
@@ -162,7 +162,7 @@ class BankWriter:
                 self._write_ranks(merged, start, stop)
 
     def _write_rows(self, columns: Mapping[str, Array], start: int, stop: int) -> None:
-        part = {n: values[start:stop] for n, values in columns.items() if n not in _RANKED}
+        part = {n: values[start:stop] for n, values in columns.items() if n not in RANKED}
         self._write(ROWS_FILE, self._schema(ROWS_FILE), part)
 
     def _write_ranks(self, columns: Mapping[str, Array], start: int, stop: int) -> None:
@@ -172,7 +172,7 @@ class BankWriter:
             part[key] = np.repeat(columns[key][start:stop], ranks)
         rank_dtype = columns["rank"].dtype
         part["rank"] = np.tile(np.arange(ranks, dtype=rank_dtype), stop - start)
-        for name in _RANKED:
+        for name in RANKED:
             if name in columns:
                 moved = np.moveaxis(columns[name][:, start:stop], 0, 1)
                 part[name] = np.ascontiguousarray(moved).reshape(-1, *moved.shape[2:])
@@ -209,13 +209,14 @@ class BankWriter:
             }
             for name, values in self._weights.items()
         }
-        schema = pa.schema(_tensor_fields(weights, WEIGHTS_FILE))
-        self._write(WEIGHTS_FILE, schema, {n: v[np.newaxis] for n, v in self._weights.items()})
+        if weights:
+            schema = pa.schema(_tensor_fields(weights, WEIGHTS_FILE))
+            self._write(WEIGHTS_FILE, schema, {n: v[np.newaxis] for n, v in self._weights.items()})
         files = list(self._sinks)
         for sink in self._sinks.values():
             sink.close()
         self._sinks.clear()
-        document = _document(self._header, self._rows, self._keys, {**self._tensors, **weights})
+        document = bank_document(self._header, self._rows, self._keys, {**self._tensors, **weights})
         document["files"] = {name: _measured(self._partial / name) for name in sorted(files)}
         text = (json.dumps(document, indent=1, allow_nan=False) + "\n").encode()
         parse_header(text, str(self._target / HEADER_FILE))
@@ -242,7 +243,8 @@ class BankWriter:
             raise BankError(error.what, error.got, error.expected, where) from None
 
 
-def _columns(block: RowBlock) -> dict[str, Array]:
+def block_columns(block: RowBlock) -> dict[str, Array]:
+    """Return a block's stored arrays by column name, in the order in which a bank keeps them."""
     columns = {name: values for name, values in block.keys.items() if name != "unit"}
     for name in BLOCK_TENSORS:
         values = getattr(block, name)
@@ -263,9 +265,11 @@ def _tensor_fields(tensors: Mapping[str, Mapping[str, Any]], file: str) -> list[
     ]
 
 
-def _document(
+def bank_document(
     header: Header, rows: int, keys: Mapping[str, str], tensors: Mapping[str, Any]
 ) -> dict[str, Any]:
+    """Return the fields of ``bank.json`` but for ``files``."""
+
     def record(value: Any) -> dict[str, Any]:
         return {name: getattr(value, name) for name in value.__slots__}
 

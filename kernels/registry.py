@@ -1,9 +1,11 @@
-"""Paths by name: built-in ones, adapters, registered ones, entry points of other packages."""
+"""Paths by name: built-in ones, adapters, registered ones, entry points, and ``module:factory``."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from functools import reduce
+from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final, NamedTuple
 
@@ -27,6 +29,8 @@ ENTRY_POINT_GROUP: Final = "neartie.paths"
 
 _ATTRIBUTES: Final = ("name", "declared", "batches_launches", "outputs")
 _METHODS: Final = ("unavailable", "check", "run")
+_NAME: Final = r"[^\W\d]\w*(?:\.[^\W\d]\w*)*"
+_IMPORTED: Final = re.compile(rf"({_NAME}):({_NAME})((?::.*)?)", re.DOTALL)
 _ISLANDS: Final = re.compile(r"two_level:0*[1-9][0-9]{0,8}")
 
 
@@ -136,6 +140,55 @@ def _load(name: str, point: EntryPoint) -> _Entry:
     return _Entry(factory, distribution, _options(factory))
 
 
+def _split(spec: str) -> tuple[str, dict[str, str]]:
+    """Name and options of a spec; the name of what is imported is ``module:factory``.
+
+    Raises:
+        InputError: the spec has another form, or an option twice.
+    """
+    match = _IMPORTED.fullmatch(spec)
+    if match is None or _is_known(match[1]):
+        return parse_spec(spec)
+    # The options alone, behind any name that such a spec may have.
+    return f"{match[1]}:{match[2]}", parse_spec(f"{match[1]}{match[3]}")[1]
+
+
+def _is_known(name: str) -> bool:
+    return name in _entries or name in _points()
+
+
+def _import(name: str) -> _Entry:
+    """Import ``module:factory``.
+
+    Raises:
+        InputError: there is no such module or factory; the message says why.
+    """
+    module, _, attribute = name.partition(":")
+    try:
+        factory: Any = reduce(getattr, attribute.split("."), import_module(module))
+    # Whatever a third party's import raises is told in one line.
+    except (Exception, SystemExit) as error:
+        expected = "module:factory that can be imported (installed, or on PYTHONPATH)"
+        raise InputError("path", name, expected, _reason(error)) from error
+    if not callable(factory):
+        raise InputError("path", name, "a factory: options -> path", type(factory).__name__)
+    made: Any = factory
+    return _Entry(made, "imported", _options(factory))
+
+
+def spec_of(path: Path, given: str | None) -> str | None:
+    """Return what ``make_path`` takes to make a path again, or None where nothing is known to.
+
+    Its own name, which is canonical, where a path of that name is known here; else the spec that it
+    was made by.
+
+    Args:
+        path: the path.
+        given: the spec that it was made by; None for an object.
+    """
+    return path.name if _is_known(path.name.partition(":")[0]) else given
+
+
 def check_path(path: object, where: str) -> Path:
     """Return ``path`` where it is one: all that an audit reads of it before it runs is checked.
 
@@ -203,19 +256,20 @@ def make_path(spec: str, device: str = "cpu") -> Path:
     """The path of a spec such as ``general:reduce=ring_bf16,select=hf``.
 
     Args:
-        spec: name and options.
+        spec: name and options; the name may be ``module:factory``, which is imported:
+            ``mypkg.router:MyRoute`` or ``mypkg.router:MyRoute:turns=2``.
         device: ``cpu``, or ``cuda``: ``general`` and ``route`` then run on the GPU, with options of
             their own. Every other path declares where it runs, and is the same for both.
 
     Raises:
         InputError: an unknown path, option or value (the message lists what exists), an entry
-            point that does not load, or a factory that raises or does not return a path.
+            point or a module that does not load, or a factory that raises or returns no path.
 
     Example:
         >>> make_path("route:row_blocks=1,fused_rows=1").name
         'route:fused_rows=1'
     """
-    name, options = parse_spec(spec)
+    name, options = _split(spec)
     points = _points()
     if device == "cuda" and name in _on_cuda:
         entry = _on_cuda[name]
@@ -223,8 +277,11 @@ def make_path(spec: str, device: str = "cpu") -> Path:
         entry = _entries[name]
     elif name in points:
         entry = _load(name, points[name])
+    elif ":" in name:
+        entry = _import(name)
     else:
-        raise InputError("path", name, f"one of {', '.join(path_names())}", "path name")
+        expected = f"one of {', '.join(path_names())}, or module:factory"
+        raise InputError("path", name, expected, "path name")
     try:
         path = entry.factory(options)
     except InputError:

@@ -51,7 +51,8 @@ def check_tables(evidence: Evidence) -> Iterator[Problem]:
 def check_record(evidence: Evidence) -> Iterator[Problem]:
     """Every figure that follows from tables, facts and policy; every file rendered from them."""
     file = f"{evidence.kind}.json"
-    if (evidence.directory / file).read_text(encoding="utf-8") != document_text(evidence.record):
+    # Bytes: a text reader takes other line ends, and no broken UTF-8.
+    if (evidence.directory / file).read_bytes() != _encoded(document_text(evidence.record)):
         yield Problem(Code.CHANGED_FILE, file, "not laid out as it was written")
     try:
         again = rejudge(evidence)
@@ -83,8 +84,13 @@ def _rendered(evidence: Evidence, again: AuditRecord | GateResult) -> Iterator[P
             yield Problem(Code.RENDERED, name, f"the record cannot be rendered: {text!r}")
         elif not path.is_file():
             yield Problem(Code.MISSING_FILE, name, "not there")
-        elif path.read_text(encoding="utf-8") != text and same_code:
+        elif path.read_bytes() != _encoded(text) and same_code:
             yield Problem(Code.RENDERED, name, "not what record and tables give")
+
+
+def _encoded(text: str) -> bytes:
+    """A text as bytes; one that UTF-8 does not hold was never written."""
+    return text.encode("utf-8", "surrogatepass")
 
 
 def render(result: AuditRecord | GateResult) -> Iterator[tuple[str, str | Exception]]:

@@ -61,7 +61,8 @@ def _manifest(place: Path) -> tuple[Manifest | None, list[Problem]]:
     if not path.exists():
         return None, [Problem(Code.MISSING_FILE, MANIFEST_FILE, "not there")]
     try:
-        text = path.read_text(encoding="utf-8")
+        # Not read_text, which takes any line end for the one that was written.
+        text = path.read_bytes().decode("utf-8")
         manifest = parse_manifest(text, path)
     except OSError as error:
         return None, [Problem(Code.MANIFEST, MANIFEST_FILE, error.strerror or "not readable")]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ...banks.errors import InputError
-from .manifest import MANIFEST_FILE, TEMPORARY_SUFFIX, Kind
+from .manifest import MANIFEST_FILE, TEMPORARY_SUFFIX, Kind, read_document
 
 TABLES = ("swaps", "values", "histograms")
 
@@ -65,8 +64,8 @@ def load_evidence(directory: str | Path) -> Evidence:
 
 def _document(path: Path) -> Mapping[str, Any]:
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        document = read_document(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError("file", path, "a JSON document", str(error)) from error
     if not isinstance(document, dict):
         raise InputError("file", path, "a JSON object", "load_evidence")

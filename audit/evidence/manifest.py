@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -125,7 +126,7 @@ def parse_manifest(text: str, where: Path) -> Manifest:
         InputError: it is no JSON, or a field is missing, unknown or of another form.
     """
     try:
-        return Manifest.model_validate(json.loads(text))
+        return Manifest.model_validate(read_document(text))
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"]) or MANIFEST_FILE
@@ -133,6 +134,23 @@ def parse_manifest(text: str, where: Path) -> Manifest:
         raise InputError(field, first.get("input"), expected, str(where)) from error
     except (ValueError, RecursionError) as error:
         raise InputError("file", where, "a JSON document", str(error)) from error
+
+
+def read_document(text: str | bytes) -> Any:
+    """Return the value of a JSON text as ``document_text`` writes them: every number is finite.
+
+    Raises:
+        ValueError: no JSON, or a number that is not finite.
+        RecursionError: it is nested too deep.
+    """
+
+    def finite(number: str) -> float:
+        value = float(number)
+        if not math.isfinite(value):
+            raise ValueError(f"{number} is no finite number")
+        return value
+
+    return json.loads(text, parse_constant=finite, parse_float=finite)
 
 
 def document_text(document: Mapping[str, Any]) -> str:

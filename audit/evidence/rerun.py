@@ -62,7 +62,9 @@ def job_of(evidence: Evidence) -> dict[str, Any]:
     }
     widths = list(dict.fromkeys(item["width"] for item in record["coverage"]))
     if evidence.kind == "audit":
-        sides = {role: record[role]["name"] for role in ("baseline", "candidate")}
+        # Without a spec (a path that was given as an object), the name may be known here.
+        roles = ("baseline", "candidate")
+        sides = {role: record[role].get("spec") or record[role]["name"] for role in roles}
         return {
             **common,
             **sides,

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ...banks.geometry import Geometry, ScoringRule
-from ...kernels.contract import BFLOAT16
-from ...kernels.reference import ReferenceSelection, reference_select
-from .case_reference import case_reference, select_keys
+from ...banks.geometry import Geometry
+from ...kernels.reference import ReferenceSelection
+from .case_reference import select_keys
 from .cases import F32, Case
+from .mistakes import set_mistakes
+from .select_steps import EXACT, Seen, Selects
 
 I32 = npt.NDArray[np.int32]
 Named = Iterator[tuple[str, I32]]
-
-# Subtracted once an expert id to make ties go to the lower one; too large, it reverses real gaps.
-_INDEX_EPSILONS: Final = (1e-8, 1e-7, 3e-7, 1e-6, 1e-5, 1e-4)
 
 
 def selection_hypotheses(case: Case, logits: F32, reference: ReferenceSelection) -> Named:
@@ -30,99 +27,16 @@ def selection_hypotheses(case: Case, logits: F32, reference: ReferenceSelection)
         logits: [row, expert] that the path saw.
         reference: the right answer for them.
     """
-    yield "flush_to_zero", case_reference(case, logits, flush=True).ids
+    bias = np.zeros(case.experts, np.float32) if case.bias is None else case.bias
+    ids = reference.ids.astype(np.int64)
+    selects = Selects(Seen(case.geometry, case.scoring, logits, bias, ids, None))
     with np.errstate(all="ignore"):
-        yield from _narrowed(case, logits, reference)
-        yield from _other_bias(case, logits, reference)
-        if case.geometry.groups > 1:
-            yield from _groups(case, reference)
-        yield from _other_scores(case, logits)
-        yield from _order(case, reference)
-
-
-def _bf16(values: F32) -> F32:
-    return values.astype(BFLOAT16).astype(np.float32)
-
-
-def _scored(case: Case, logits: F32, bias: F32 | None, scoring: ScoringRule | None = None) -> I32:
-    return reference_select(logits, bias, case.geometry, scoring or case.scoring).ids
+        for mistake in set_mistakes(case.geometry, case.scoring, bias, case.bias_b):
+            yield mistake.name, selects.ids(mistake, EXACT).astype(np.int32)
 
 
 def _keyed(keys: npt.NDArray[Any], geometry: Geometry) -> I32:
     return select_keys(keys.astype(np.float32), geometry).ids
-
-
-def _narrowed(case: Case, logits: F32, reference: ReferenceSelection) -> Named:
-    yield "bf16_logits", _scored(case, _bf16(logits), case.bias)
-    if case.bias is not None:
-        yield "bf16_bias", _scored(case, logits, _bf16(case.bias))
-    scores = _bf16(reference.scores32)
-    biased = scores if case.bias is None else scores + case.bias
-    yield "bf16_scores", _keyed(biased, case.geometry)
-    yield "bf16_keys", _keyed(_bf16(reference.keys), case.geometry)
-    half = logits.astype(np.float16).astype(np.float32)
-    yield "fp16_logits", _scored(case, half, case.bias)
-    yield "fp64_keys", reference.ids64
-
-
-def _other_bias(case: Case, logits: F32, reference: ReferenceSelection) -> Named:
-    if case.bias_b is not None:
-        yield "bias_b", _scored(case, logits, case.bias_b)
-    if case.bias is not None and case.bias.any():
-        yield "no_bias", _scored(case, logits, None)
-        yield "bias_subtracted", _keyed(reference.scores32 - case.bias, case.geometry)
-        twice = reference.keys + case.bias
-        yield "bias_added_twice", _keyed(twice, case.geometry)
-
-
-def _groups(case: Case, reference: ReferenceSelection) -> Named:
-    plain = replace(case.geometry, groups=1, top_groups=1)
-    yield "groups_ignored", _keyed(reference.keys, plain)
-    if reference.eligible is not None:
-        yield "group_mask_zero", _keyed(np.where(reference.eligible, reference.keys, 0.0), plain)
-    for name, values, best in (
-        ("group_best_only", reference.keys, 1),
-        ("group_score_unbiased", reference.scores32, 2),
-        ("group_sum_of_all", reference.keys, case.experts),
-    ):
-        yield name, _with_group_scores(case.geometry, reference.keys, values, best)
-
-
-def _with_group_scores(geometry: Geometry, keys: F32, values: F32, best: int) -> I32:
-    """Ids where a group's score is the sum of its ``best`` largest ``values``."""
-    rows = len(keys)
-    grouped = np.sort(values.reshape(rows, geometry.groups, -1), axis=2)
-    scores = grouped[:, :, -best:].sum(axis=2, dtype=np.float32)
-    by_group = Geometry("groups", 1, 0, geometry.groups, geometry.top_groups)
-    chosen = np.zeros(scores.shape, np.bool_)
-    np.put_along_axis(chosen, select_keys(scores, by_group).ids.astype(np.int64), True, axis=1)
-    allowed = np.repeat(chosen, geometry.experts // geometry.groups, axis=1)
-    plain = replace(geometry, groups=1, top_groups=1)
-    return _keyed(np.where(allowed, keys, np.float32(-np.inf)), plain)
-
-
-def _other_scores(case: Case, logits: F32) -> Named:
-    for function in ("sigmoid", "softmax", "sqrtsoftplus"):
-        if function != case.scoring.function:
-            rule = replace(case.scoring, function=function)
-            yield f"{function}_scores", _scored(case, logits, case.bias, rule)
-    if case.scoring.function != "identity":
-        yield "topk_on_logits", _keyed(logits, case.geometry)
-        if case.bias is not None:
-            yield "topk_on_biased_logits", _keyed(logits + case.bias, case.geometry)
-
-
-def _order(case: Case, reference: ReferenceSelection) -> Named:
-    keys, experts = reference.keys, case.experts
-    for epsilon in _INDEX_EPSILONS:
-        steps = np.arange(experts, dtype=np.float32) * np.float32(epsilon)
-        yield f"index_epsilon_{epsilon:g}", _keyed(keys - steps, case.geometry)
-    mirrored = np.ascontiguousarray(keys[:, ::-1])
-    yield "higher_id_on_ties", (experts - 1 - _keyed(mirrored, case.geometry)).astype(np.int32)
-    yield "absolute_keys", _keyed(np.abs(keys), case.geometry)
-    yield "nan_as_zero", _keyed(np.where(np.isnan(keys), 0.0, keys), case.geometry)
-    yield "nan_wins", _keyed(np.where(np.isnan(keys), np.inf, keys), case.geometry)
-    yield "smallest_keys", _keyed(-keys, case.geometry)
 
 
 def first_candidates(case: Case, reference: ReferenceSelection, highest: int) -> Named:

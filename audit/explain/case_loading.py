@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -12,6 +12,16 @@ from ...banks.errors import InputError
 from ...banks.geometry import Geometry, ScoringRule
 from .case_format import CaseModel, PathModel, read_cases, unknown_keys
 from .cases import F32, F64, Case, PathRows, ReductionCase
+
+MOST_ELEMENTS: Final = 1 << 18
+"""Logits of one case: a few hundred rows of 896 experts. More rows belong into a bank."""
+MOST_RANKS: Final = 64
+"""Each rank's shard is tried in every place."""
+MOST_TERMS: Final = 256
+"""Partial sums that may be added in each order that is tried."""
+_MOST_DIGITS: Final = 19
+MOST_SUMS: Final = 128
+"""Sums of one case, each of which is tried against every order."""
 
 
 def load_cases(cases: Path | str | Mapping[str, Any] | Sequence[Any]) -> list[Case | ReductionCase]:
@@ -29,6 +39,14 @@ def load_cases(cases: Path | str | Mapping[str, Any] | Sequence[Any]) -> list[Ca
 
 def _record(model: CaseModel, where: str) -> Case | ReductionCase:
     logits = _rows(model.logits, "logits", where)
+    for field, got, most in (
+        ("logits", logits.size, MOST_ELEMENTS),
+        ("buffer", len(model.buffer or ()), MOST_ELEMENTS),
+        ("ranks", model.ranks or 0, MOST_RANKS),
+        ("shards", len(model.shards or ()), MOST_RANKS),
+    ):
+        if got > most:
+            raise InputError(f"{field} length", got, f"at most {most:,}", where)
     if model.scoring.function == "reduction":
         return _reduction(model, logits, where)
     experts = logits.shape[1]
@@ -184,7 +202,7 @@ def _map(model: CaseModel, experts: int, where: str) -> dict[int, tuple[int, ...
         if len(named) < experts:
             raise InputError("map length", len(named), f"{experts}, one an expert", where)
     else:
-        wrong = [key for key in model.map if not key.isdecimal()]
+        wrong = [key for key in model.map if not (key.isdecimal() and len(key) < _MOST_DIGITS)]
         if wrong:
             raise InputError("map", wrong[0], "ids as keys", where)
         named = [(int(key), value) for key, value in model.map.items()]
@@ -214,6 +232,11 @@ def _reduction(model: CaseModel, partials: F64, where: str) -> ReductionCase:
         if len(sums[position]) != len(partials):
             got = len(sums[position])
             raise InputError(f"{name}.weights", f"{got} sums", f"{len(partials)}", where)
+    for field, got, limit in (
+        ("logits length", partials.shape[1], MOST_TERMS), ("sums", len(partials), MOST_SUMS),
+    ):  # fmt: skip
+        if got > limit:
+            raise InputError(field, got, f"at most {limit}", where)
     return ReductionCase(
         id=model.id,
         leading_axis=model.leading_axis,

@@ -18,6 +18,7 @@ from ..metrics.flush import has_subnormals
 from ..metrics.weights import WEIGHT_CLASSES
 from ..policy import Policy
 from .case_causes import add_hypotheses, bias_facts, cause_texts
+from .case_explanation import case_explanations, explanation_text
 from .case_findings import find
 from .case_found import Found
 from .case_loading import load_cases
@@ -95,7 +96,12 @@ class ExplainResult:
             if case.findings:
                 head += f" ({', '.join(case.findings)})"
             reasons = (f"  {printable(reason)}" for reason in case.reasons)
-            paragraphs.append("\n".join([head, *reasons]))
+            tables = (
+                f"  {printable(line)}"
+                for name, found in case.facts.get("explanations", {}).items()
+                for line in explanation_text(name, found)
+            )
+            paragraphs.append("\n".join([head, *reasons, *tables]))
         return "\n\n".join(paragraphs) + "\n"
 
 
@@ -158,6 +164,8 @@ def _explain_routing(case: Case, policy: Policy) -> CaseReport:
     }
     for one in found:
         facts.update({k: v for k, v in one.facts.items() if k not in facts})
+    explained = case_explanations(judged, row_facts)
+    facts["explanations"] = {name: found.as_dict() for name, found in explained}
     facts["rows"] = row_facts
     return CaseReport(case.id, verdict, names, tuple(reasons), facts)
 

@@ -190,10 +190,11 @@ def _weights_are_mapped(
     """Whether the weights were gathered with mapped ids from scores in logical order."""
     if not path.weights_wrong.any():
         return False
-    images = [[mapping.get(e, (-1,))[:1] or (-1,) for e in row] for row in path.routed.tolist()]
-    other = np.array(images, np.int64)[:, :, 0]
-    if other.min() < 0 or other.max() >= judged.case.experts:
+    images = [[(*mapping.get(e, ()), -1)[0] for e in row] for row in path.routed.tolist()]
+    # A map may hold numbers that are no expert, and none of ours to hold.
+    if not all(0 <= e < judged.case.experts for row in images for e in row):
         return False
+    other = np.array(images, np.int64)
     expected = rule_weights(other, path.reference.scores, judged.case.scoring)
     return bool(judged.weights_fit(path.routed_weights, expected).all())
 

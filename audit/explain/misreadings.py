@@ -11,6 +11,7 @@ from .cases import F32, Case
 
 # All orders of up to 4 ranks are tried; beyond that rotations, reversal and exchanged neighbours.
 _MOST_PERMUTED = 4
+_MOST_STRIDES = 1_024
 
 Reading = tuple[str, F32]
 
@@ -66,7 +67,8 @@ def strides(case: Case) -> Iterator[Reading]:
     buffer, rows, experts = case.buffer, case.rows, case.experts
     likely = [s for s in (experts, case.pad_to) if s is not None]
     longest = (len(buffer) - experts) // max(rows - 1, 1)
-    for stride in dict.fromkeys([*likely, *range(1, longest + 1)]):
+    others = range(1, min(longest, _MOST_STRIDES) + 1)
+    for stride in dict.fromkeys([*likely, *others]):
         if stride != case.stride and (rows - 1) * stride + experts <= len(buffer):
             index = np.arange(rows)[:, None] * stride + np.arange(experts)
             yield f"row stride {stride} instead of {case.stride}", buffer[index]

@@ -1,8 +1,10 @@
 """One shard on a device: the screen decides most rows there, the rest is judged here in full.
 
-Rows come from the host, as on the CPU. Of most the device says "same ids in the same slots, weights
-so many ULP apart", which is proven (``screen_triton``). The others, and the random sample, come
-back with ids, weights and boundary keys, and are compared and judged by the same code as CPU rows.
+Rows come from the host, as on the CPU, or are made on the device where they follow from their
+numbers alone; the host makes those that it looks at too, and holds the device's to them. Of most
+the device says "same ids in the same slots, weights so many ULP apart", which is proven
+(``screen_triton``). The others, and the random sample, come back with ids, weights and boundary
+keys, and are compared and judged by the same code as CPU rows.
 """
 
 from __future__ import annotations
@@ -16,7 +18,16 @@ import numpy as np
 import numpy.typing as npt
 
 from ...banks.bank import Bank, RowBlock
-from ...kernels.cuda.rows import ROWS_AT_ONCE, UNDECIDED, RowPair, ScreenedRows, slots_of
+from ...banks.normal import NormalBank
+from ...kernels.cuda.rows import (
+    ROWS_AT_ONCE,
+    STREAM_ROWS_AT_ONCE,
+    UNDECIDED,
+    RowPair,
+    ScreenedRows,
+    StreamPair,
+    slots_of,
+)
 from ...kernels.cuda.selects import DeviceSelect
 from ...kernels.device_select import device_select
 from ...kernels.fast.compare import DIFFERENT, REORDERED, ULP_BINS
@@ -26,6 +37,7 @@ from ..launching import front_weights
 from ..metrics.ulp import ordered
 from ..tally import AlikeRows
 from .device_plan import margin_limit
+from .device_rows import BlockRows, HostRows, MadeRows, ScreenFault
 from .plan import GatePlan, Shard
 from .shard import (
     BLOCK_ROWS,
@@ -42,10 +54,6 @@ _ROWS_PER_READ: Final = 1024
 
 PairMaker = Callable[[Bank, tuple[DeviceSelect, DeviceSelect], float | None, float, int], RowPair]
 """From bank, selects, proven bound, margin limit and weight budget to what runs the rows."""
-
-
-class ScreenFault(RuntimeError):
-    """A row that the screen decided is another when evaluated in full: nothing can be trusted."""
 
 
 class DeviceRunner:
@@ -71,12 +79,10 @@ class DeviceRunner:
         bank = self._judge.bank(shard.bank)
         sample = sampled_rows(self.plan, shard)
         pending: list[ClosePart] = []
-        for start in range(shard.start, shard.stop, ROWS_AT_ONCE):
-            stop = min(start + ROWS_AT_ONCE, shard.stop)
-            pair = self._pair(shard)
-            block = self._read(bank, start, stop, pair.host)
+        for start in range(shard.start, shard.stop, self._at_once(bank, shard)):
+            stop = min(start + self._at_once(bank, shard), shard.stop)
             chosen = sample[(sample >= start) & (sample < stop)] - start
-            rows = pair.run(block.rows, chosen)
+            block, rows = self._screened(bank, shard, start, stop, chosen)
             pending.append(self._block(result, shard, block, rows, chosen))
             if sum(len(part.rows) for part in pending) >= BLOCK_ROWS:
                 self._judge.judge(result, shard, pending)
@@ -86,6 +92,22 @@ class DeviceRunner:
         # From a shard earlier on: a record batch may lie in two shards.
         bank.forget(max(0, shard.start - self.plan.shard_rows), shard.stop)
         return result
+
+    def _at_once(self, bank: Bank, shard: Shard) -> int:
+        made = isinstance(bank, NormalBank) and isinstance(self._pair(shard), StreamPair)
+        return STREAM_ROWS_AT_ONCE if made else ROWS_AT_ONCE
+
+    def _screened(
+        self, bank: Bank, shard: Shard, start: int, stop: int, chosen: npt.NDArray[np.int64]
+    ) -> tuple[BlockRows, ScreenedRows]:
+        """Rows start..stop through both selects, made on the device where they can be."""
+        pair = self._pair(shard)
+        if isinstance(bank, NormalBank) and isinstance(pair, StreamPair):
+            stream = bank.stream
+            rows = pair.run_stream(stream, start, stop - start, chosen)
+            return MadeRows(stream, pair, start, stop - start), rows
+        block = HostRows(self._read(bank, start, stop, pair.host))
+        return block, pair.run(block.rows, chosen)
 
     def _read(self, bank: Bank, start: int, stop: int, host: npt.NDArray[np.float32]) -> RowBlock:
         """Rows start..stop with their logits in ``host``, read by several threads if they may."""
@@ -127,7 +149,7 @@ class DeviceRunner:
         self,
         result: ShardResult,
         shard: Shard,
-        block: RowBlock,
+        block: BlockRows,
         rows: ScreenedRows,
         sample: npt.NDArray[np.int64],
     ) -> ClosePart:
@@ -136,7 +158,7 @@ class DeviceRunner:
         (ids_a, weights_a), (ids_b, weights_b) = slots_of(rows, 0), slots_of(rows, 1)
         code, ulp = compare_pairs(ids_a, weights_a, ids_b, weights_b, bins)
         _check_decided(rows, code, ulp)
-        finite = np.asarray(np.isfinite(logits_of(block)[seen]).all(axis=1))
+        finite = block.finite(seen)
         sampled = np.isin(seen, sample)
         close = (code == DIFFERENT) | (ulp < 0) | (ulp > self._judge.policy.weight_budget_ulp)
         close |= sampled | ~finite
@@ -150,8 +172,7 @@ class DeviceRunner:
         full = seen[close]
         return ClosePart(
             full + block.start,
-            {name: values[full] for name, values in block.keys.items()},
-            np.asarray(logits_of(block)[full]),
+            *block.full(full),
             (ids_a[close], ids_b[close]),
             (weights_a[close], weights_b[close]),
             sampled[close],
@@ -161,7 +182,7 @@ class DeviceRunner:
         self,
         result: ShardResult,
         shard: Shard,
-        block: RowBlock,
+        block: BlockRows,
         rows: ScreenedRows,
         code: npt.NDArray[np.int8],
         ulp: npt.NDArray[np.int64],
@@ -179,9 +200,8 @@ class DeviceRunner:
         bins[: len(rows.histogram)] = rows.histogram
         counted = rows.weight_ulp[rows.seen] != UNDECIDED
         bins += _bins_of(rows, ~counted & ~close) - _bins_of(rows, counted & close)
-        keys = self._judge.unit_keys(
-            shard, np.flatnonzero(alike) + block.start, block.keys["unit"][alike]
-        )
+        which = np.flatnonzero(alike)
+        keys = self._judge.unit_keys(shard, which + block.start, block.units(which))
         alike_rows = AlikeRows(reordered[alike], distance[alike], histogram_of(bins))
         result.tally.add_alike(self._judge.bank(shard.bank).name, alike_rows, keys)
 

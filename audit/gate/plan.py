@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
-from ...banks.bank import Bank
+from ...banks.bank import Bank, require_inputs
 from ...banks.errors import InputError
 from ...banks.open import GENERATORS, SHIPPED, SHIPPED_BANKS, expand_banks, open_bank
 from ...kernels.contract import check_width
@@ -23,6 +23,10 @@ from .sides import Side, parse_side, proven_window
 
 SHARD_ROWS: Final = 16384
 SAMPLE_EVERY: Final = 512
+MOST_SHARDS: Final = 4096
+"""Where more rows are asked for, shards grow: each costs a file and a merge."""
+MOST_SAMPLED: Final = 1 << 17
+"""Where more rows are asked for, the reference checks a smaller share: some 20 us a row."""
 SAMPLE_EVERY_RECORDED: Final = 4096
 """Fewer where the logits of a sampled row must be fetched."""
 DEFAULT_SOURCE: Final = "normal:geometry=k3"
@@ -119,7 +123,7 @@ def make_plan(
     widths: Sequence[int],
     seed: int,
     policy: Policy,
-    shard_rows: int = SHARD_ROWS,
+    shard_rows: int | None = None,
     sample_every: int | None = None,
     device: str = "cpu",
     on_device: bool = False,
@@ -145,10 +149,12 @@ def make_plan(
     )
     specs = _bank_specs([source] if isinstance(source, str) else list(source), rows, seed)
     banks = [open_bank(spec) for spec in specs]
+    for bank in banks:
+        require_inputs(bank)
     shares = _shares(banks, rows)
     if sides[0].recorded is not None or sides[1].recorded is not None:
         widths = recorded_widths(banks, sides, widths)
-        sample_every = sample_every or SAMPLE_EVERY_RECORDED
+        sample_every = sample_every or _sample_every(SAMPLE_EVERY_RECORDED, sum(shares))
     plan = GatePlan(
         banks=tuple(specs),
         digests=tuple(bank.digest for bank in banks),
@@ -158,8 +164,8 @@ def make_plan(
         widths=tuple(widths),
         seed=seed,
         policy=effective_policy(policy, banks).model_dump(mode="json"),
-        shard_rows=shard_rows,
-        sample_every=sample_every or SAMPLE_EVERY,
+        shard_rows=shard_rows or _shard_rows(sum(shares)),
+        sample_every=sample_every or _sample_every(SAMPLE_EVERY, sum(shares)),
         windows=tuple(_windows(bank, sides, widths, device) for bank in banks),
         code=code_digest(),
         device=device,
@@ -246,6 +252,16 @@ def recorded_widths(
     if len(known) > 1:
         raise InputError("width", sorted(known), "one recorded width", "gate")
     return tuple(known) or tuple(widths)
+
+
+def _shard_rows(rows: int) -> int:
+    """``SHARD_ROWS``, or so many times that as keep to ``MOST_SHARDS`` in each bank and width."""
+    return SHARD_ROWS * max(1, -(-rows // (SHARD_ROWS * MOST_SHARDS)))
+
+
+def _sample_every(usual: int, rows: int) -> int:
+    """The usual one row in so many, or fewer where they would pass ``MOST_SAMPLED``."""
+    return max(usual, -(-rows // MOST_SAMPLED))
 
 
 def _device_forms(

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from ..evidence.write import write_gate_evidence
 from ..report.gate import render_gate
+from ..report.notebook import render_notebook_gate
 from .record import GateRecord
 
 
@@ -28,3 +29,7 @@ class GateResult(GateRecord):
             InputError: the directory exists and is not empty.
         """
         return write_gate_evidence(self, directory)
+
+    def _repr_html_(self) -> str:
+        """Show verdict, swaps and tables in a notebook."""
+        return render_notebook_gate(self)

@@ -24,7 +24,6 @@ from .plan import (
     DEFAULT_ROWS,
     DEFAULT_SOURCE,
     DEFAULT_WIDTHS,
-    SHARD_ROWS,
     GatePlan,
     make_plan,
 )
@@ -48,7 +47,7 @@ def run_gate(
     work: str | Path | None = None,
     sample: tuple[int, int] | None = None,
     device: str = "cpu",
-    shard_rows: int = SHARD_ROWS,
+    shard_rows: int | None = None,
     sample_every: int | None = None,
     progress: Progress | None = None,
 ) -> GateResult:
@@ -69,9 +68,9 @@ def run_gate(
         sample: (events, rows) of a small sample to be held against the gate.
         device: ``cpu``, or ``cuda``: the selects with the device's own exp and tanh, or with a
             form that ``score=`` names. Without a device nothing is run, and the record says why.
-        shard_rows: rows of one shard.
-        sample_every: one row in so many is checked by the reference in full; None takes 512, or
-            4096 where outputs are recorded.
+        shard_rows: rows of one shard; None takes 16,384, and more above 67M rows.
+        sample_every: one row in so many is checked by the reference in full; None takes 512 (4096
+            where outputs are recorded), and more where that would be over 131,072 rows.
         progress: called with (rows done, rows in all, text).
 
     Raises:

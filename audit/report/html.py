@@ -14,6 +14,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from functools import cache
 from importlib.resources import files
 from typing import Any, Final
 
@@ -66,6 +67,7 @@ def _render(page: Page) -> str:
     )
 
 
+@cache
 def _template() -> jinja2.Template:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("neartie.audit", "report"),

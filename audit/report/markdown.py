@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final
 
 import jinja2
 
 from ...banks.errors import printable
 from ..record import AuditRecord
+from .explanations import explanation_table
 from .figures import (
     bank_table,
     certificate_text,
@@ -32,7 +34,8 @@ MAX_CHARACTERS: Final = 65_536
 
 _CERTIFICATES_SHOWN: Final = 5
 _TABLES: Final = (
-    set_table, triangle_table, weight_table, bank_table, audit_gate_table, claims_table,
+    set_table, triangle_table, weight_table, bank_table, audit_gate_table, explanation_table,
+    claims_table,
 )  # fmt: skip
 
 
@@ -97,6 +100,7 @@ def render_cut(name: str, context: Mapping[str, Any]) -> str:
     return text[: MAX_CHARACTERS - len(end)] + end
 
 
+@cache
 def _template(name: str, cut: Cut) -> jinja2.Template:
     # Markdown, not HTML: texts are escaped by the filters `cell` and `code` instead.
     environment = jinja2.Environment(

@@ -10,6 +10,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from .explanations import best_sentence
+
 _WORDS: Final = {
     "project": "", "exchange": "", "score": "score ", "weight_sum": "weight sum ",
     "normalise": "normalise ", "slot_order": "slot order ",
@@ -31,7 +33,8 @@ def mechanism(record: Mapping[str, Any]) -> str:
         and (change := _change(prefix, old[word], new[word], widths))
     ]
     parts = ["; ".join(changes) or "both paths declare the same arithmetic"]
-    parts += [text for text in (_fit(record), _nearness(record), _sets(record)) if text]
+    facts = (_fit(record), _nearness(record), _sets(record), best_sentence(record))
+    parts += [text for text in facts if text]
     sentence = "; ".join(parts)
     return f"{sentence[:1].upper()}{sentence[1:]}."
 

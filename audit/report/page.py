@@ -11,6 +11,7 @@ import pyarrow as pa
 from .. import charts
 from ..gate.record import GateRecord
 from ..record import AuditRecord
+from .explanations import explanation_table
 from .figures import (
     Table,
     bank_table,
@@ -115,7 +116,7 @@ _STARTED_GATE_MARGINS: Final = Figure(
     "per ULP, up to 63 ULP.",
 )
 _AUDIT_TABLES: Final = (
-    set_table, triangle_table, weight_table, audit_gate_table, bank_table,
+    explanation_table, set_table, triangle_table, weight_table, audit_gate_table, bank_table,
     claims_table,
 )  # fmt: skip
 

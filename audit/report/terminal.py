@@ -10,6 +10,7 @@ from rich.markup import escape
 from rich.table import Table as RichTable
 
 from ..record import AuditRecord
+from .explanations import explanation_table
 from .figures import (
     Table,
     bank_table,
@@ -30,6 +31,9 @@ _COLOURS = {
     "INCONCLUSIVE": "bold magenta",
     "NOT_RUN": "bold magenta",
 }
+_TEXT_COLUMNS = (
+    "bank", "tensor", "stage", "unit", "worst at", "sha256", "hypothesis", "with",
+)  # fmt: skip
 _REASONS_SHOWN = 12
 _CERTIFICATES_SHOWN = 3
 
@@ -42,7 +46,9 @@ def print_report(result: AuditRecord, console: Console) -> None:
         f"[bold]{escape(record['candidate']['name'])}[/] (candidate), {record['ranks']} ranks, "
         f"{record['device']}, policy {escape(record['policy']['name'])}"
     )
-    tables = (bank_table, set_table, triangle_table, weight_table, audit_gate_table)
+    tables = (
+        bank_table, set_table, triangle_table, weight_table, audit_gate_table, explanation_table,
+    )  # fmt: skip
     print_tables(record, tables, console)
     console.print()
     line = schedule_line(record)
@@ -69,7 +75,7 @@ def rich_table(table: Table) -> RichTable:
     """Return a table as rich draws it."""
     rich = RichTable(title=table.title, title_justify="left", title_style="bold", box=None)
     for number, column in enumerate(table.columns):
-        text = number == 0 or column in ("bank", "tensor", "stage", "unit", "worst at", "sha256")
+        text = number == 0 or column in _TEXT_COLUMNS
         rich.add_column(column, justify="left" if text else "right", no_wrap=number == 0)
     for row in table.rows:
         rich.add_row(*(escape(cell) for cell in row))

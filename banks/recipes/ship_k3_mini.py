@@ -15,7 +15,8 @@ from typing import Any, Final
 
 from ..bank import NO_UNIT
 from ..errors import BankError, InputError
-from ..importers.safetensors import Recording, import_safetensors
+from ..formats import import_files
+from ..importers.reading import Recording
 
 DROPPED: Final = (
     "logits",
@@ -24,6 +25,8 @@ DROPPED: Final = (
     "forward_topk_weights",
 )
 LAYERS: Final = 6
+_WIDTH: Final = 20
+"""Rows per launch, of the inputs and of the GPU's own outputs."""
 _WITNESS_NOTE: Final = (
     "one launch of 20 rows of another held-out text; row 1 is a real exact tie: the FP32 biased "
     "scores of experts 650 and 602 are equal, in FP64 650 leads by 0.16 ULP; the GPU selected 602"
@@ -49,10 +52,12 @@ def ship(source: Path, destination: Path) -> dict[str, str]:
         recording = Recording(
             name=f"k3-mini/layer{layer}",
             layer=layer,
+            widths={"gpu": _WIDTH},
+            step_width=_WIDTH,
             provenance=_provenance(about, layer, path.name, digest),
         )
-        digests[recording.name or ""] = import_safetensors(
-            path, destination / f"layer{layer}", drop=DROPPED, recording=recording
+        digests[recording.name or ""] = import_files(
+            [path], destination / f"layer{layer}", drop=DROPPED, recording=recording
         )
     path = source / "tie-witness.safetensors"
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
@@ -61,10 +66,15 @@ def ship(source: Path, destination: Path) -> dict[str, str]:
     provenance |= {"rows": _WITNESS_NOTE, "corpus": _WITNESS_TEXT, "dropped": dropped}
     # The launch was picked for its tie: its rows are no sample.
     recording = Recording(
-        name="k3-mini/tie-witness", layer=1, independence_unit=NO_UNIT, provenance=provenance
+        name="k3-mini/tie-witness",
+        layer=1,
+        widths={"gpu": _WIDTH},
+        step_width=_WIDTH,
+        independence_unit=NO_UNIT,
+        provenance=provenance,
     )
-    digests["k3-mini/tie-witness"] = import_safetensors(
-        path, destination / "tie-witness", drop=dropped, recording=recording
+    digests["k3-mini/tie-witness"] = import_files(
+        [path], destination / "tie-witness", drop=dropped, recording=recording
     )
     return digests
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +11,9 @@ I64 = npt.NDArray[np.int64]
 
 ROWS_AT_ONCE: Final = 16384
 """Most rows of one call: 59 MB of logits of 896 experts."""
+
+STREAM_ROWS_AT_ONCE: Final = 131072
+"""Most rows of one call that makes them on the device: 470 MB there, and nothing on the host."""
 
 UNDECIDED: Final = -1
 
@@ -59,6 +62,38 @@ class RowPair(Protocol):
 
     def run(self, rows: int, wanted: I64) -> ScreenedRows:
         """Select the first ``rows`` of ``host`` with both; tell ``wanted`` ones in full."""
+        ...
+
+
+class Stream(Protocol):
+    """Normal rows that are made from their numbers alone (``banks.normal``).
+
+    Attributes:
+        key: 64 bits.
+        std: standard deviation, a value of float32.
+    """
+
+    @property
+    def key(self) -> int:
+        """The 64 bits."""
+        ...
+
+    @property
+    def std(self) -> float:
+        """The standard deviation."""
+        ...
+
+
+@runtime_checkable
+class StreamPair(RowPair, Protocol):
+    """A pair that can make the rows itself, so that none comes from the host."""
+
+    def run_stream(self, stream: Stream, start: int, rows: int, wanted: I64) -> ScreenedRows:
+        """Select rows ``start`` and on with both; ``wanted`` and ``seen`` count from ``start``."""
+        ...
+
+    def made_logits(self, rows: I64) -> npt.NDArray[np.float32]:
+        """Logits [n, expert] that ``run_stream`` made last, of rows counted from its start."""
         ...
 
 

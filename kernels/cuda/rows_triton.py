@@ -1,4 +1,4 @@
-"""Two device selects over blocks of host rows: the screen decides most, the rest is told in full.
+"""Two device selects over blocks of rows: the screen decides most, the rest is told in full.
 
 Two launches a block. The screen (``weight_kernel``) marks every row; the host lists the marked rows
 and the ones that it wants to see; ``detail_kernel`` writes those. Each kernel writes by place and
@@ -16,7 +16,16 @@ from .detail_triton import detail_kernel
 from .forms import DEVICE_FORMS
 from .gate_triton import check_gate, weight_codes
 from .lang import INTERPRETED, device, launch
-from .rows import I64, MOST_BUDGET, ROWS_AT_ONCE, UNDECIDED, ScreenedRows
+from .normal_triton import fill_normal
+from .rows import (
+    I64,
+    MOST_BUDGET,
+    ROWS_AT_ONCE,
+    STREAM_ROWS_AT_ONCE,
+    UNDECIDED,
+    ScreenedRows,
+    Stream,
+)
 from .screen_triton import weight_kernel
 from .selects import BINS, SCREEN, DeviceSelect
 
@@ -27,7 +36,7 @@ _PROGRAMS_PER_PROCESSOR = 24
 
 
 class DeviceRows:
-    """Two selects over blocks of logits from the host; a ``rows.RowPair``.
+    """Two selects over blocks of logits from the host, or made here; a ``rows.StreamPair``.
 
     Args:
         experts, top_k: geometry; at most 1024 experts and 16 slots.
@@ -68,7 +77,8 @@ class DeviceRows:
             self._shifts = torch.from_numpy(self._constants.shifts.copy()).to(where)
         self._bias = torch.from_numpy(bias.copy()).to(where)
         self._host = torch.empty((ROWS_AT_ONCE, experts), pin_memory=not INTERPRETED)
-        self._marks = torch.empty(ROWS_AT_ONCE, dtype=torch.int32, device=where)
+        self._made: Any = None
+        self._marks = torch.empty(STREAM_ROWS_AT_ONCE, dtype=torch.int32, device=where)
         self._histogram = torch.empty(BINS, dtype=torch.int64, device=where)
         self._worst = torch.empty(1, dtype=torch.int64, device=where)
         self._programs = 1
@@ -84,7 +94,25 @@ class DeviceRows:
 
     def run(self, rows: int, wanted: I64) -> ScreenedRows:
         """Select the first ``rows`` of ``host`` with both; tell ``wanted`` ones in full."""
-        on_device = self._host[:rows].to(device())
+        return self._run(self._host[:rows].to(device()), rows, wanted)
+
+    def run_stream(self, stream: Stream, start: int, rows: int, wanted: I64) -> ScreenedRows:
+        """Make rows ``start`` and on, and select them with both; tell ``wanted`` ones in full."""
+        import torch
+
+        if self._made is None:
+            self._made = torch.empty((STREAM_ROWS_AT_ONCE, self._experts), device=device())
+        fill_normal(self._made[:rows], stream.key, start, float(np.float32(stream.std)))
+        return self._run(self._made[:rows], rows, wanted)
+
+    def made_logits(self, rows: I64) -> F32:
+        """Logits [n, expert] of rows that ``run_stream`` made last."""
+        import torch
+
+        found: F32 = self._made[torch.from_numpy(rows).to(device())].cpu().numpy()
+        return found
+
+    def _run(self, on_device: Any, rows: int, wanted: I64) -> ScreenedRows:
         marks, histogram = self._screen(on_device, rows)
         seen = np.union1d(np.flatnonzero(marks == UNDECIDED), wanted).astype(np.int64)
         return ScreenedRows(marks, histogram, seen, *self._details(on_device, seen))

@@ -9,31 +9,43 @@ if TYPE_CHECKING:
     from .audit.certify import certify_forms
     from .audit.claims.check import check_claims
     from .audit.claims.load import load_claims
+    from .audit.equivalence import assert_equivalent
     from .audit.evidence.load import load_evidence
     from .audit.evidence.verify import verify_evidence
     from .audit.explain import explain_rows
     from .audit.gate.run import run_gate
+    from .audit.hunt.check_rows import check_rows
+    from .audit.hunt.run import hunt
     from .audit.plan import plan_rows
     from .audit.policy import Policy, load_policy
     from .audit.replay import replay_row
     from .audit.run import run_audit
     from .banks.open import open_bank
+    from .banks.recording.merge import merge_ranks
+    from .banks.recording.record import record
+    from .banks.recording.spec import GateSpec
     from .kernels.registry import make_path, register
 
 __version__ = "0.1.0"
 
 # Loaded on first use: `import neartie` itself stays quick.
 _HOMES = {
+    "GateSpec": "banks.recording.spec",
     "Policy": "audit.policy",
+    "assert_equivalent": "audit.equivalence",
     "certify_forms": "audit.certify",
     "check_claims": "audit.claims.check",
+    "check_rows": "audit.hunt.check_rows",
     "explain_rows": "audit.explain",
+    "hunt": "audit.hunt.run",
     "load_claims": "audit.claims.load",
     "load_evidence": "audit.evidence.load",
     "load_policy": "audit.policy",
     "make_path": "kernels.registry",
+    "merge_ranks": "banks.recording.merge",
     "open_bank": "banks.open",
     "plan_rows": "audit.plan",
+    "record": "banks.recording.record",
     "register": "kernels.registry",
     "replay_row": "audit.replay",
     "run_audit": "audit.run",
@@ -42,17 +54,23 @@ _HOMES = {
 }
 
 __all__ = [
+    "GateSpec",
     "Policy",
     "__version__",
+    "assert_equivalent",
     "certify_forms",
     "check_claims",
+    "check_rows",
     "explain_rows",
+    "hunt",
     "load_claims",
     "load_evidence",
     "load_policy",
     "make_path",
+    "merge_ranks",
     "open_bank",
     "plan_rows",
+    "record",
     "register",
     "replay_row",
     "run_audit",

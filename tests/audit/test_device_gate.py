@@ -20,20 +20,23 @@ import torch
 from neartie.audit.cli import main
 from neartie.audit.gate import device_plan, device_shard, run
 from neartie.audit.gate.device_plan import DevicePlan, margin_limit
-from neartie.audit.gate.device_shard import DeviceRunner, ScreenFault
+from neartie.audit.gate.device_rows import ScreenFault
+from neartie.audit.gate.device_shard import DeviceRunner
 from neartie.audit.gate.plan import GatePlan, make_plan
 from neartie.audit.gate.record import figures
 from neartie.audit.gate.run import run_gate
-from neartie.audit.gate.shard import ShardResult
+from neartie.audit.gate.shard import ShardResult, sampled_rows
 from neartie.audit.gate.sides import parse_side
 from neartie.audit.launching import front_weights
 from neartie.audit.policy import Policy
 from neartie.banks.bank import Bank
 from neartie.banks.errors import EnvelopeError, InputError
 from neartie.banks.geometry import PRESETS
+from neartie.banks.normal import NormalStream
 from neartie.kernels.cuda import lang, plain
 from neartie.kernels.cuda.facts import why_not_real
 from neartie.kernels.cuda.forms import DEVICE_FORMS
+from neartie.kernels.cuda.normal_triton import fill_normal
 from neartie.kernels.cuda.plain import PlainRows
 from neartie.kernels.cuda.rows import UNDECIDED, ScreenedRows
 from neartie.kernels.cuda.selects import DEVICE_SELECTS
@@ -361,6 +364,87 @@ def assert_same_results(mine: list[ShardResult], other: list[ShardResult]) -> No
         assert one.tally == two.tally
         assert one.certificates == two.certificates
         assert one.bits_equal == two.bits_equal
+
+
+class StreamRows(PlainRows):
+    """The stand-in, as one that makes its rows itself; ``wrong`` is the row that it spoils."""
+
+    wrong: int | None = None
+
+    def run_stream(self, stream: Any, start: int, rows: int, wanted: Any) -> ScreenedRows:
+        self.host = stream.rows(np.arange(start, start + rows))
+        if self.wrong is not None and start <= self.wrong < start + rows:
+            self.host[self.wrong - start, 0] *= np.float32(1 + 2**-23)
+        return self.run(rows, wanted)
+
+    def made_logits(self, rows: Any) -> Any:
+        return self.host[rows]
+
+
+def streaming(bank: Bank, selects: Any, bound: Any, margin: float, budget: int) -> PlainRows:
+    bias = torch.from_numpy(np.array(front_weights(bank).bias))
+    top_k, scale = bank.geometry.top_k, bank.scoring.scale
+    return StreamRows(bias, selects, top_k, scale, margin=margin, budget=budget)
+
+
+def test_rows_made_on_the_device_are_the_banks(
+    device: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sides = ("standalone", "fused:score=tanh.approx")
+    options = SMALL | {"rows": 3_000, "sample_every": 100}
+    read = run_gate(*sides, **options, device="cuda")
+    monkeypatch.setattr(device_shard, "_kernels", streaming)
+    monkeypatch.setattr(device_shard, "STREAM_ROWS_AT_ONCE", 700)
+    made = run_gate(*sides, **options, device="cuda")
+    assert made.swaps.num_rows > 0
+    assert made.swaps == read.swaps
+    assert without(made.record, {"seconds"}) == without(read.record, {"seconds"})
+
+
+def test_a_row_made_otherwise_stops_the_gate(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan, _ = _device_plan("standalone", "fused", rows=400)
+    checked = int(sampled_rows(plan, plan.shards()[0])[0])
+    monkeypatch.setattr(StreamRows, "wrong", checked)
+    with pytest.raises(ScreenFault, match=f"row {checked} has other logits on the device"):
+        results(plan, streaming)
+
+
+def test_shards_and_samples_grow_with_a_billion_rows() -> None:
+    plan, _ = make_plan(
+        "standalone", "fused", "normal:geometry=k3,rows=1000000000", rows=None, widths=(9, 20),
+        seed=0, policy=Policy(),
+    )  # fmt: skip
+    assert plan.shard_rows % 16384 == 0
+    assert len(plan.shards()) <= 4096 + len(plan.widths)
+    assert 1_000_000_000 / plan.sample_every <= 1 << 17
+    small, _ = make_plan(
+        "standalone", "fused", "normal:geometry=k3", rows=3_200_000, widths=(9, 20), seed=0,
+        policy=Policy(),
+    )  # fmt: skip
+    assert (small.shard_rows, small.sample_every) == (16384, 512)
+
+
+@interpreted
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_interpreted_rows_are_made_as_the_host_makes_them() -> None:
+    for seed, start, experts, std in ((0, 0, 896, 1.0), (7, 2**31 - 1, 37, 2.0), (3, 10**12, 8, 1)):
+        stream = NormalStream.of_seed(seed, experts, std)
+        out = torch.empty((3, experts))
+        fill_normal(out, stream.key, start, std)
+        expected = stream.rows(np.arange(start, start + 3))
+        assert (out.numpy().view(np.uint32) == expected.view(np.uint32)).all()
+
+
+@pytest.mark.gpu
+@on_device
+@pytest.mark.parametrize("start", [0, 2**31 - 50_000, 10**12])
+def test_rows_of_the_device_have_the_hosts_bits(start: int) -> None:
+    for experts, std in ((896, 1.0), (37, 3.0)):
+        stream = NormalStream.of_seed(1, experts, std)
+        out = torch.empty((100_000, experts), device="cuda")
+        fill_normal(out, stream.key, start, std)
+        expected = stream.rows(np.arange(start, start + 100_000))
+        assert (out.cpu().numpy().view(np.uint32) == expected.view(np.uint32)).all()
 
 
 @interpreted

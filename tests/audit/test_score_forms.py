@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import neartie
-from neartie.audit import form_windows, score_forms
+from neartie.audit import form_windows, hypotheses
+from neartie.audit.explain import select_steps
 from neartie.kernels.contract import Declared
 from neartie.kernels.cuda.facts import why_not_real
 from neartie.kernels.known_scores import form_scores
@@ -77,9 +78,10 @@ def test_the_form_that_gives_every_bit_is_named_with_its_sum() -> None:
     assert result.record["verdict"]["state"] == "FAIL"
     (text,) = texts.values()
     assert list(texts) == ["explained_by:score_form=tanh"]
-    assert "scores by tanh (with divide_fp64, sum fold or divide_fp64, sum butterfly)" in text
-    assert "reproduces 64 of 64 wrong rows tried, ids and weights bit for bit" in text
-    assert "next is sigmoid with 0" in text
+    assert (
+        "scores by tanh reproduces 64 of 64 wrong rows tried, ids and weights bit for bit" in text
+    )
+    assert "(with tanh scores, divide_fp64, sum fold or butterfly)" in text
 
 
 @pytest.mark.skipif(not NO_DEVICE, reason="device forms may fit as well")
@@ -127,15 +129,16 @@ def test_without_a_device_the_certified_bounds_say_which_form_could() -> None:
     assert "certificates of NVIDIA H200" in text
 
 
-def windows(gap: float, eligible: bool = True) -> str | None:
-    """Expert 1 is taken for expert 0, whose key is ``gap`` higher."""
+def windows(
+    gap: float, eligible: bool = True, third: float = 0.0, logit: float = 0.0
+) -> str | None:
+    """Expert 1 is taken for expert 0, whose key is ``gap`` higher; ``third`` has bias and logit."""
     keys = np.array([[0.5 + gap, 0.5, 0.25]], np.float32)
     can = np.array([[True, eligible, True]])
-    bias = np.array([-0.02, 0.03, 0.0], np.float32)
+    bias = np.array([-0.02, 0.03, third], np.float32)
+    logits = np.array([[0.0, 0.0, logit]], np.float32)
     ids = [np.array([[one]], np.int32) for one in (0, 1)]
-    return form_windows.windows_that_allow(
-        keys, can, ids[0], ids[1], np.zeros((1, 3), np.float32), bias
-    )
+    return form_windows.windows_that_allow(keys, can, ids[0], ids[1], logits, bias)
 
 
 def test_bounds_name_a_form_only_where_they_tell_forms_apart() -> None:
@@ -147,6 +150,13 @@ def test_bounds_name_a_form_only_where_they_tell_forms_apart() -> None:
     assert windows(2.0**-19, eligible=False) is None
 
 
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
+def test_values_that_are_no_numbers_leave_the_bounds_of_the_others(value: float) -> None:
+    assert windows(2.0**-19, third=value) == windows(2.0**-19)
+    assert windows(2.0**-19, logit=value) == windows(2.0**-19)
+    assert windows(value) is None
+
+
 def test_the_device_forms_are_tried_where_there_is_a_device(monkeypatch: Any) -> None:
     """Stands in for a device: its one form is a coarse tanh."""
     approximate = coarse(2.0**17)
@@ -154,8 +164,9 @@ def test_the_device_forms_are_tried_where_there_is_a_device(monkeypatch: Any) ->
     def scores(form: str, logits: Any) -> Any:
         return approximate(logits) if form == "tanh.approx" else cpu_score(form, logits)
 
-    monkeypatch.setattr(score_forms, "known_forms", lambda: ["sigmoid", "exp", "tanh.approx"])
-    monkeypatch.setattr(score_forms, "form_scores", scores)
+    monkeypatch.setattr(select_steps, "known_forms", lambda: ["sigmoid", "exp", "tanh.approx"])
+    monkeypatch.setattr(select_steps, "form_scores", scores)
+    monkeypatch.setattr(hypotheses, "form_scores", scores)
     bank = "gaussian:geometry=deepseek-v3,stage=logits,rows=65536,seed=4"
     result, texts = explained(Scored(approximate), bank, baseline="route:select=noaux_tc")
     assert result.record["numerics_class"] == "BEHAVIOURAL"

@@ -7,10 +7,13 @@ import pytest
 from safetensors.numpy import save_file
 
 from neartie.banks.errors import BankError, InputError
-from neartie.banks.importers.safetensors import Names, Recording, import_safetensors
+from neartie.banks.formats import import_files
+from neartie.banks.geometry import Geometry
+from neartie.banks.importers.reading import Reading, Recording
 from neartie.banks.open import open_bank
 
 Array = np.ndarray[Any, Any]
+LAUNCHES = Recording(widths={"gpu": 20}, step_width=20)
 
 
 @pytest.fixture
@@ -40,7 +43,8 @@ def saved(tensors: dict[str, Array], directory: Path) -> Path:
 
 
 def test_everything_arrives(tensors: dict[str, Array], tmp_path: Path) -> None:
-    digest = import_safetensors(saved(tensors, tmp_path), tmp_path / "bank")
+    path = saved(tensors, tmp_path)
+    digest = import_files([path], tmp_path / "bank", recording=LAUNCHES)
     bank = open_bank(str(tmp_path / "bank"))
     assert bank.digest == digest
     assert (bank.name, bank.rows, bank.stage) == ("layer4", 25, "hidden")
@@ -68,8 +72,8 @@ def test_everything_arrives(tensors: dict[str, Array], tmp_path: Path) -> None:
 
 def test_dropped_tensors_are_not_there(tensors: dict[str, Array], tmp_path: Path) -> None:
     drop = ("logits", "router_weight_master", "latent_down_weight", "topk_ids")
-    import_safetensors(
-        saved(tensors, tmp_path),
+    import_files(
+        [saved(tensors, tmp_path)],
         tmp_path / "bank",
         drop=drop,
         recording=Recording(name="mine/one", layer=9, step_width=None, independence_unit="row"),
@@ -87,7 +91,7 @@ def test_dropped_tensors_are_not_there(tensors: dict[str, Array], tmp_path: Path
 
 def test_from_the_recorded_logits(tensors: dict[str, Array], tmp_path: Path) -> None:
     path = saved(tensors, tmp_path)
-    import_safetensors(path, tmp_path / "bank", stage="logits")
+    import_files([path], tmp_path / "bank", stage="logits")
     bank = open_bank(str(tmp_path / "bank"))
     block = bank.read(0, 25)
     assert bank.stage == "logits"
@@ -95,37 +99,80 @@ def test_from_the_recorded_logits(tensors: dict[str, Array], tmp_path: Path) -> 
     assert block.logits is not None
     assert block.logits.tobytes() == tensors["logits"].tobytes()
     assert set(block.recorded) == {"gpu", "forward"}
-    with pytest.raises(InputError, match="stage=shards, but should be hidden or logits"):
-        import_safetensors(path, tmp_path / "other", stage="shards")
+    del tensors["hidden"]
+    path = saved(tensors, tmp_path)
+    # The first stage whose inputs the file has, where none is asked for.
+    import_files([path], tmp_path / "first")
+    assert open_bank(str(tmp_path / "first")).stage == "logits"
+    with pytest.raises(BankError, match="tensor hidden=nothing, but should be present"):
+        import_files([path], tmp_path / "other", stage="hidden")
+    with pytest.raises(InputError, match="stage=middle, but should be one of hidden, partials"):
+        import_files([path], tmp_path / "other", stage="middle")
+    with pytest.raises(BankError, match="tensor logits_shards=nothing, but should be present"):
+        import_files([path], tmp_path / "other", stage="shards")
     with pytest.raises(BankError, match="tensor logits=nothing, but should be present"):
-        import_safetensors(path, tmp_path / "other", stage="logits", drop=("logits",))
+        import_files([path], tmp_path / "other", stage="logits", drop=("logits",))
 
 
 def test_hidden_is_not_looked_at_from_the_recorded_logits(
     tensors: dict[str, Array], tmp_path: Path
 ) -> None:
     tensors["hidden"] = np.full((3, 2), np.nan, np.float32)
-    import_safetensors(saved(tensors, tmp_path), tmp_path / "bank", stage="logits")
+    import_files([saved(tensors, tmp_path)], tmp_path / "bank", stage="logits")
     assert open_bank(str(tmp_path / "bank")).rows == 25
 
 
 def test_other_names(tensors: dict[str, Array], tmp_path: Path) -> None:
     renamed = {"mlp.gate.weight": tensors.pop("router_weight"), **tensors}
-    names = Names(router_weight="mlp.gate.weight", recorded={}, logits=None, master=None)
+    path = saved(renamed, tmp_path)
+    reading = Reading(names={"router_weight": "mlp.gate.weight"})
+    ids = ("topk_ids", "forward_topk_ids", "recorded.gpu.weights", "forward_topk_weights")
     with pytest.raises(BankError, match="top_k=nothing, but should be given where no ids"):
-        import_safetensors(saved(renamed, tmp_path), tmp_path / "bank", names=names)
-    import_safetensors(saved(renamed, tmp_path), tmp_path / "bank", names=names, top_k=3)
-    assert open_bank(str(tmp_path / "bank")).geometry.top_k == 3
+        import_files([path], tmp_path / "bank", reading=reading, drop=ids)
+    geometry = Geometry("mine", hidden=8, latent=4, experts=6, top_k=3)
+    reading = Reading(reading.names, geometry)
+    import_files([path], tmp_path / "bank", reading=reading, drop=ids)
+    assert open_bank(str(tmp_path / "bank")).geometry == geometry
+    wrong = Reading(reading.names, Geometry("mine", hidden=8, latent=4, experts=7, top_k=2))
+    with pytest.raises(BankError, match="experts of tensor router_weight=6, but should be 7, as"):
+        import_files([path], tmp_path / "other", reading=wrong)
+    with pytest.raises(BankError, match=r"tensor gate=nothing, but should be present"):
+        import_files([path], tmp_path / "other", reading=Reading({"router_weight": "gate"}))
+
+
+def test_values_that_are_widened_without_loss(tensors: dict[str, Array], tmp_path: Path) -> None:
+    bias = tensors["correction_bias"].astype(ml_dtypes.bfloat16)
+    tensors["correction_bias"] = bias
+    ids = tensors["topk_ids"]
+    tensors["topk_ids"] = ids.astype(np.int64)
+    del tensors["topk_weights"], tensors["doc"]
+    import_files([saved(tensors, tmp_path)], tmp_path / "bank")
+    bank = open_bank(str(tmp_path / "bank"))
+    assert bank.weights["correction_bias"].tobytes() == bias.astype(np.float32).tobytes()
+    assert bank.provenance["widened"] == {"correction_bias": "bfloat16"}
+    got, weights = bank.read(0, 25).recorded["gpu"]
+    assert weights is None
+    assert got.tobytes() == ids.tobytes()
+    assert bank.independence_unit == "none"
+    assert bank.recorded_widths == {"gpu": None, "forward": None}
+
+
+def test_a_model_without_a_bias(tensors: dict[str, Array], tmp_path: Path) -> None:
+    del tensors["correction_bias"]
+    path = saved(tensors, tmp_path)
+    import_files([path], tmp_path / "bank", recording=Recording(zero_bias=True))
+    bias = open_bank(str(tmp_path / "bank")).weights["correction_bias"]
+    assert bias.tobytes() == np.zeros(6, np.float32).tobytes()
 
 
 @pytest.mark.parametrize(
     ("name", "change", "message"),
     [
-        ("hidden", None, "tensor hidden=nothing, but should be present"),
         ("correction_bias", None, "tensor correction_bias=nothing, but should be present"),
-        ("topk_weights", None, "tensor topk_weights=nothing, but should be present"),
+        ("router_weight", None, "tensor router_weight=nothing, but should be present"),
         ("hidden", np.float32, "tensor hidden dtype=float32, but should be bfloat16"),
-        ("topk_ids", np.int64, "tensor topk_ids dtype=int64, but should be int32"),
+        ("topk_ids", np.float32, "tensor topk_ids dtype=float32, but should be int32 or int64"),
+        ("topk_weights", np.float64, "tensor topk_weights dtype=float64, but should be float32"),
         ("doc", np.float32, "tensor doc dtype=float32, but should be int32"),
         ("topk_ids", "rows", "tensor topk_ids rows=24, but should be 25"),
         ("doc", "rows", "tensor doc rows=24, but should be 25"),
@@ -157,7 +204,7 @@ def test_bad_files(
     elif change is not None:
         tensors[name] = values.astype(change)
     with pytest.raises(BankError) as error:
-        import_safetensors(saved(tensors, tmp_path), tmp_path / "bank")
+        import_files([saved(tensors, tmp_path)], tmp_path / "bank")
     assert str(error.value).startswith(message)
     if change != "columns":
         assert str(error.value).endswith("/layer4.safetensors]")
@@ -166,12 +213,12 @@ def test_bad_files(
 
 def test_files_that_are_none(tmp_path: Path) -> None:
     with pytest.raises(BankError, match="but should be a safetensors file"):
-        import_safetensors(tmp_path / "none.safetensors", tmp_path / "bank")
+        import_files([tmp_path / "none.safetensors"], tmp_path / "bank")
     (tmp_path / "bad.safetensors").write_bytes(b"\x80\x04pickle")
     with pytest.raises(BankError, match="but should be a safetensors file"):
-        import_safetensors(tmp_path / "bad.safetensors", tmp_path / "bank")
+        import_files([tmp_path / "bad.safetensors"], tmp_path / "bank")
 
 
 def test_a_misspelt_drop(tensors: dict[str, Array], tmp_path: Path) -> None:
     with pytest.raises(BankError, match="drop=logit, but should be one of correction_bias"):
-        import_safetensors(saved(tensors, tmp_path), tmp_path / "bank", drop=("logit",))
+        import_files([saved(tensors, tmp_path)], tmp_path / "bank", drop=("logit",))

@@ -2,36 +2,16 @@
 
 import json
 import math
-from typing import Any
 
 import altair as alt
 import pytest
+from chart_values import values
 
 from neartie.audit import charts
 from neartie.audit.gate.result import GateResult
 from neartie.audit.record import AuditRecord
 
 DRAW = (charts.error_triangle, charts.weight_histogram, charts.margin_density, charts.set_rates)
-
-
-def values(chart: Any) -> list[dict[str, Any]]:
-    """All rows of data in a chart, wherever they stand."""
-    found: list[dict[str, Any]] = []
-
-    def walk(node: Any) -> None:
-        if isinstance(node, dict):
-            for rows in node.get("datasets", {}).values():
-                found.extend(rows)
-            if isinstance(node.get("values"), list) and "data" not in node:
-                found.extend(row for row in node["values"] if isinstance(row, dict))
-            for child in node.values():
-                walk(child)
-        elif isinstance(node, list):
-            for child in node:
-                walk(child)
-
-    walk(chart.to_dict())
-    return found
 
 
 def test_every_chart_is_valid_vega_lite_in_both_themes(

@@ -28,6 +28,7 @@ def test_it_has_every_part(record: AuditRecord) -> None:
         "Error triangle",
         "Expert weights, aligned by id",
         "Banks",
+        "Hypotheses for failing rows",
         "Reasons",
         "Worst certificates",
         "Not run, and limitations",
@@ -115,7 +116,7 @@ def test_a_long_report_is_cut_and_says_where(record: AuditRecord) -> None:
     text = render_markdown(dataclasses.replace(record, record=content))
     assert len(text) <= MAX_CHARACTERS
     assert "more of 3,000 lines are in report.html" in text
-    assert html(text).count("<table>") == 4
+    assert html(text).count("<table>") == 5
 
 
 def test_a_huge_name_is_cut_too(record: AuditRecord) -> None:

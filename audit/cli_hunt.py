@@ -1,0 +1,100 @@
+"""``neartie hunt``: rows on which two paths differ outside the window."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..banks.errors import InputError
+from .progress import Interrupted, progress_bar
+
+
+def hunt(
+    baseline: Annotated[str, typer.Argument(help="The path that exists: a spec, module:Class.")],
+    candidate: Annotated[str, typer.Argument(help="The path that would replace it.")],
+    bank: Annotated[
+        str | None, typer.Argument(help="Where real rows come from; default: k3-mini/layer0.")
+    ] = None,
+    geometry: Annotated[
+        str | None, typer.Option(help="Preset or HxLxExK of generated rows instead of a bank.")
+    ] = None,
+    seconds: Annotated[
+        float | None, typer.Option(help="Of the search; default: 60, or no limit with --rows.")
+    ] = None,
+    rows: Annotated[
+        str | None, typer.Option(help="Rows to run, such as 200k; such a hunt repeats exactly.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of the strategies' random numbers.")] = 0,
+    width: Annotated[int, typer.Option(help="Rows per launch, 1..20.")] = 12,
+    ranks: Annotated[int, typer.Option(help="Tensor-parallel ranks.")] = 1,
+    policy: Annotated[Path | None, typer.Option(help="TOML file with limits.")] = None,
+    tie_contract: Annotated[
+        str | None, typer.Option(help="lower_id or unspecified; overrides the policy.")
+    ] = None,
+    only: Annotated[str | None, typer.Option(help="Strategies to use, comma-separated.")] = None,
+    skip: Annotated[str | None, typer.Option(help="Strategies to leave out.")] = None,
+    keep_going: Annotated[
+        bool, typer.Option("--keep-going", help="Spend the whole budget whatever is found.")
+    ] = False,
+    out: Annotated[Path | None, typer.Option(help="Write cases and pytest files here.")] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON document on stdout.")
+    ] = False,
+) -> None:
+    """Look for rows on which two paths differ outside the window; report the smallest."""
+    from .hunt.record import check_directory
+    from .hunt.run import hunt as run_hunt
+    from .policy import load_policy
+
+    if out is not None:
+        check_directory(out)
+    limits = load_policy(policy)
+    if tie_contract is not None:
+        if tie_contract not in ("lower_id", "unspecified"):
+            raise InputError("tie_contract", tie_contract, "lower_id or unspecified", "hunt")
+        limits = limits.model_copy(update={"tie_contract": tie_contract})
+    with progress_bar("hunt") as advance:
+        result = run_hunt(
+            baseline,
+            candidate,
+            bank,
+            geometry=geometry,
+            seconds=seconds,
+            rows=None if rows is None else _count(rows),
+            seed=seed,
+            width=width,
+            ranks=ranks,
+            policy=limits,
+            only=_names(only),
+            skip=_names(skip),
+            keep_going=keep_going,
+            progress=advance,
+            command=shlex.join(["neartie", *sys.argv[1:]]),
+        )
+    files = [] if out is None else result.write(out)
+    if as_json:
+        print(result.to_json())
+    else:
+        print(result.text())
+        for file in files:
+            print(f"written {file}")
+    if result.interrupted and not result.found:
+        raise Interrupted(f"nothing was found in {result.rows:,} rows")
+    raise typer.Exit(result.exit_status)
+
+
+def _names(text: str | None) -> tuple[str, ...]:
+    return () if text is None else tuple(part.strip() for part in text.split(","))
+
+
+def _count(text: str) -> int:
+    from ..banks.spec import integer
+
+    try:
+        return integer(text)
+    except ValueError as error:
+        raise InputError("rows", text, error, "--rows") from None

@@ -1,0 +1,1 @@
+"""Exporters of banks into files of other formats; each appears when it is complete."""

@@ -1,0 +1,94 @@
+"""What a user says of a file that the file does not say itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from ..geometry import Geometry, ScoringRule, TieContract
+
+TENSOR_NAMES: Final[dict[str, tuple[str, ...]]] = {
+    "hidden": (),
+    "logits": ("router_logits", "routing_logits"),
+    "latent_partials": (),
+    "latent_shards": (),
+    "logits_shards": (),
+    "router_weight": (),
+    "router_weight_master": (),
+    "correction_bias": ("e_score_correction_bias", "routing_bias"),
+    "latent_down_weight": (),
+    "recorded.gpu.ids": ("topk_ids",),
+    "recorded.gpu.weights": ("topk_weights",),
+    "recorded.forward.ids": ("forward_topk_ids",),
+    "recorded.forward.weights": ("forward_topk_weights",),
+}
+"""What else files call the tensors of a bank; the first that a file has is taken.
+
+The first five are [row, ...], the next four are whole, the outputs of a path are [row, slot].
+"""
+
+SHARDED: Final = {"logits": "logits_shards"}
+"""What becomes of a tensor that lies in column shards over ranks."""
+
+KEY_NAMES: Final = ("layer", "step", "row", "rank", "token_ids", "doc", "position", "window_start",
+                    "source", "request")  # fmt: skip
+"""Integer columns [row] that are keys."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a reader has to know before it reads.
+
+    Attributes:
+        names: what the file calls the tensors of a bank, by bank name, over ``TENSOR_NAMES``.
+        geometry: sizes of the front; None takes them from the tensors.
+        layers: layers to read where a file has several; None reads all.
+        keys: integer columns [row] to keep as keys, beside ``KEY_NAMES``.
+        model_layers: layers of the model, where a dump's ids have no shape of their own.
+        workloads: uuids of a dataset's workloads to read; none reads all.
+        path: what the recorded outputs are called where the file has one set without a name.
+    """
+
+    names: Mapping[str, str] = field(default_factory=dict)
+    geometry: Geometry | None = None
+    layers: frozenset[int] | None = None
+    keys: tuple[str, ...] = ()
+    model_layers: int | None = None
+    workloads: tuple[str, ...] = ()
+    path: str = "replay"
+
+    def candidates(self, name: str) -> tuple[str, ...]:
+        """Return what the file may call a tensor of the bank."""
+        if name in self.names:
+            return (self.names[name],)
+        return (*TENSOR_NAMES.get(name, ()), name)
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What is true of the rows, and no reader needs to know.
+
+    Attributes:
+        name: the bank's name; None takes the file's.
+        layer: layer number; None takes the digits after "layer" in the file's name, else 0.
+        widths: rows per launch by recorded path; absent where unknown.
+        step_width: rows per launch of the inputs: row r belongs to step r // step_width; None
+            puts every row in step 0. Not used where the file has steps.
+        independence_unit: ``row``, a key column, or ``none``; None takes ``doc`` or ``request``
+            where the file has one, else ``none``: nobody has said that the rows are independent.
+        zero_bias: whether the model has no correction bias.
+        scoring: rule from logits to experts.
+        tie_contract: whether equal keys must go to the lower id.
+        provenance: where the rows come from (JSON values).
+    """
+
+    name: str | None = None
+    layer: int | None = None
+    widths: Mapping[str, int | None] = field(default_factory=dict)
+    step_width: int | None = None
+    independence_unit: str | None = None
+    zero_bias: bool = False
+    scoring: ScoringRule = field(default_factory=ScoringRule)
+    tie_contract: TieContract = "unspecified"
+    provenance: Mapping[str, Any] = field(default_factory=dict)

@@ -1,0 +1,1 @@
+"""Fuzzing of whatever reads a file: mutations, readers with their seeds, and the loop."""
