@@ -115,6 +115,9 @@ class _Fits:
             if fit.stage == "set":
                 rows = rows & ~ids
                 sets = sets | (none if fit.plain else rows)
+            elif not fit.plain:
+                # By the budget alone, a mistake without a part in it explains as much.
+                rows = rows & ~bits
             found.append(fit.bits if fit.plain else rows | fit.bits & ~bits)
         return [
             rows & ~sets | fit.bits & rows if fit.stage == "weights" else rows
