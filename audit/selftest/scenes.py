@@ -136,6 +136,15 @@ def _one_nan(logits: F32) -> F32:
     return changed
 
 
+def _some_normal(logits: F32) -> F32:
+    """Four logits of a row rise to where the FP32 sigmoid is a normal number."""
+    changed = logits.copy()
+    highest = np.argsort(-logits, axis=1)[:, :4]
+    raised = np.take_along_axis(logits, highest, axis=1) + np.float32(16.0)
+    np.put_along_axis(changed, highest, raised, axis=1)
+    return changed
+
+
 def _mostly_zeros(logits: F32) -> F32:
     """Four logits of a row are its own; the others are zeros, -0 for every even expert."""
     zeros = np.where(np.arange(logits.shape[1]) % 2, np.float32(0.0), np.float32(-0.0))
@@ -234,10 +243,13 @@ ZERO_SCORES = _changed(
     **_EXACT_SCORES,
 )
 """Every FP32 sigmoid is exactly 0, and so is the rule's weight: the bias alone selects."""
-SUBNORMAL = _opened(
-    "subnormal scores", f"saturated:{_LOGITS},seed=3,side=low,bias=0", **_EXACT_SCORES
+SUBNORMAL = _changed(
+    "subnormal scores",
+    f"saturated:{_LOGITS},seed=3,side=low,bias=0",
+    _some_normal,
+    **_EXACT_SCORES,
 )
-"""Every FP32 sigmoid is subnormal."""
+"""Four FP32 sigmoids of a row are normal, and the others subnormal."""
 SATURATED = _opened("saturated scores", f"saturated:{_LOGITS},seed=3,side=high,bias=0.3")
 """Every FP32 sigmoid is exactly 1; logits reach 90, where exp overflows."""
 NARROW_GAPS = _opened("gaps of 25 ULP", f"near_tie:{_LOGITS},seed=3,gap=25")

@@ -157,7 +157,7 @@ FAULTS: Final = (
         "an expert map applied once too often",
         (SELECT,),
         always(_ids_permuted),
-        ("id_permutation",),
+        ("id_permutation", "explained_by:id_permutation"),
     ),
     Fault(
         "nondeterministic_sum",
