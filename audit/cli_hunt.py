@@ -46,12 +46,12 @@ def hunt(
     ] = False,
 ) -> None:
     """Look for rows on which two paths differ outside the window; report the smallest."""
-    from .hunt.record import check_directory
+    from .evidence.write import check_target
     from .hunt.run import hunt as run_hunt
     from .policy import load_policy
 
     if out is not None:
-        check_directory(out)
+        check_target(out)
     limits = load_policy(policy)
     if tie_contract is not None:
         if tie_contract not in ("lower_id", "unspecified"):

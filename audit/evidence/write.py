@@ -113,6 +113,28 @@ def _write(
     texts: Mapping[str, str],
     tables: Mapping[str, pa.Table],
 ) -> Path:
+    def fill(made: Path) -> None:
+        for name, text in texts.items():
+            (made / name).write_text(text, encoding="utf-8")
+        for name, table in tables.items():
+            pq.write_table(table, made / f"{name}.parquet")
+        hashes = {path.name: file_digest(path) for path in sorted(made.iterdir())}
+        manifest = make_manifest(kind, record, hashes)
+        (made / MANIFEST_FILE).write_text(manifest.to_json(), encoding="utf-8")
+
+    return write_whole(directory, fill)
+
+
+def write_whole(directory: str | Path, fill: Callable[[Path], None]) -> Path:
+    """Make a directory of files that is there with all of them, or not at all.
+
+    Args:
+        directory: its name, new or that of an empty one.
+        fill: writes files into the directory that it is given, which gets that name in the end.
+
+    Raises:
+        InputError: the directory exists and is not empty, or cannot be made or written.
+    """
     target = Path(directory)
     check_target(target)
     try:
@@ -121,13 +143,7 @@ def _write(
     except OSError as error:
         raise _unwritable(target, error) from error
     try:
-        for name, text in texts.items():
-            (made / name).write_text(text, encoding="utf-8")
-        for name, table in tables.items():
-            pq.write_table(table, made / f"{name}.parquet")
-        hashes = {path.name: file_digest(path) for path in sorted(made.iterdir())}
-        manifest = make_manifest(kind, record, hashes)
-        (made / MANIFEST_FILE).write_text(manifest.to_json(), encoding="utf-8")
+        fill(made)
         made.chmod(0o755)
         for path in (*made.iterdir(), made):
             _to_disk(path)

@@ -148,3 +148,25 @@ def _some_rows(out: Routed, rows: npt.NDArray[np.int64]) -> Routed:
         latent=None,
         logits=None if out.logits is None else out.logits[:, rows],
     )
+
+
+def prepared(
+    baseline: Path,
+    candidate: Path,
+    geometry: Geometry,
+    scoring: ScoringRule,
+    policy: Policy,
+    scene: Scene,
+) -> Arena:
+    """Return an arena whose paths run such a scene: from shards where they can, else from logits.
+
+    Raises:
+        EnvelopeError: a path does not run it here.
+    """
+    reason: str | None = None
+    for sharded in (True, False) if scene.ranks > 1 else (False,):
+        arena = Arena(baseline, candidate, geometry, scoring, policy, sharded)
+        reason = arena.refusal(scene)
+        if reason is None:
+            return arena
+    raise EnvelopeError("paths", reason, "ones that run rows from the logits on here", "hunt")

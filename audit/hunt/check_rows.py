@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...banks.errors import EnvelopeError, InputError
+from ...banks.errors import InputError
 from ...banks.geometry import Geometry, ScoringRule
 from ...kernels.contract import Path, check_width
 from ..policy import Policy
-from .arena import Arena
+from .arena import prepared
 from .difference import Difference
 from .path_spec import path_of
 from .scene import Scene
@@ -106,25 +106,3 @@ def check_rows(
     )  # fmt: skip
     differences = arena.run(scene).differences
     return CheckedRows(arena.baseline.name, arena.candidate.name, len(rows), differences)
-
-
-def prepared(
-    baseline: Path,
-    candidate: Path,
-    geometry: Geometry,
-    scoring: ScoringRule,
-    policy: Policy,
-    scene: Scene,
-) -> Arena:
-    """Return an arena whose paths run such a scene: from shards where they can, else from logits.
-
-    Raises:
-        EnvelopeError: a path does not run it here.
-    """
-    reason: str | None = None
-    for sharded in (True, False) if scene.ranks > 1 else (False,):
-        arena = Arena(baseline, candidate, geometry, scoring, policy, sharded)
-        reason = arena.refusal(scene)
-        if reason is None:
-            return arena
-    raise EnvelopeError("paths", reason, "ones that run rows from the logits on here", "hunt")

@@ -203,7 +203,10 @@ def _winners_only(reducer: _Reducer, place: int) -> Iterator[Scene]:
     out = (reducer.run.a, reducer.run.b)
     kept = np.unique(np.concatenate([side.ids[:, place].ravel() for side in out]))
     kept = kept[(kept >= 0) & (kept < len(values))]
-    for value in _backgrounds(values, _BACKGROUNDS):
+    # Infinities and NaN are another cause: they come in only where most of the row is that.
+    common = _most_common(values)
+    mostly = [common] if _share(values, common) > _MOST else []
+    for value in dict.fromkeys([*_BACKGROUNDS, *mostly]):
         row = np.full_like(values, value)
         row[kept] = values[kept]
         yield reducer.with_row(place, row)
@@ -215,20 +218,12 @@ def _plain(
     change: Callable[[F32], Scene],
     backgrounds: Sequence[float],
 ) -> None:
-    """Bring elements that do not matter to one value: the first that helps at all."""
-    for value in _backgrounds(values(), backgrounds):
+    """Bring elements that do not matter to what most have, else to the first value that helps."""
+    common = _most_common(values())
+    mostly = _share(values(), common) > _MOST
+    for value in [common] if mostly else backgrounds:
         if _to_background(reducer, values, change, value):
             return
-
-
-def _backgrounds(values: F32, plainest: Sequence[float]) -> list[float]:
-    """The value that most elements have, if there is one, then the plainest ones.
-
-    Infinities and NaN are another cause: they stay where they are, and come nowhere else.
-    """
-    common = _most_common(values)
-    mostly = [common] if _share(values, common) > _MOST else []
-    return list(dict.fromkeys([*mostly, *plainest]))
 
 
 def _share(values: F32, value: float) -> float:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from ...banks.errors import InputError
+from ..evidence.write import write_whole
 from ..policy import Policy
 from .pytest_text import pytest_text
 from .search import Tried
@@ -126,34 +126,22 @@ class HuntResult:
         Raises:
             InputError: the directory exists and is not empty, or cannot be written.
         """
-        target = Path(directory)
         texts = {"hunt.json": self.to_json() + "\n"}
         for number, witness in enumerate(self.found, start=1):
             case = json.dumps([witness.case], indent=1, allow_nan=False)
             texts[f"witness-{number}.json"] = case + "\n"
             texts[f"test_witness_{number}.py"] = self.test_of(witness)
-        check_directory(target)
-        try:
-            target.mkdir(parents=True, exist_ok=True)
+
+        def fill(made: Path) -> None:
             for name, text in texts.items():
-                (target / name).write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise InputError("out", target, f"writable ({error.strerror})", "hunt") from None
+                (made / name).write_text(text, encoding="utf-8")
+
+        target = write_whole(directory, fill)
         return [target / name for name in texts]
 
     def test_of(self, witness: Witness) -> str:
         """Return a witness as the text of a pytest file."""
         return pytest_text(witness, self.baseline, self.candidate, self.policy, self.command)
-
-
-def check_directory(target: Path) -> None:
-    """Refuse a directory that holds something, before any work is done.
-
-    Raises:
-        InputError: it does, or it is a file.
-    """
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise InputError("out", target, "a new or empty directory", "hunt")
 
 
 def _ranks(ranks: int) -> str:

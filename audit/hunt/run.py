@@ -15,8 +15,7 @@ from ...kernels.contract import Path, check_width
 from ..environment import environment
 from ..gate.shard import at_logits, logits_of
 from ..policy import Policy, effective_policy
-from .arena import Arena
-from .check_rows import prepared
+from .arena import Arena, prepared
 from .minimise import as_found, minimise
 from .path_spec import path_of
 from .record import HuntResult

@@ -13,20 +13,7 @@ from ..space import Space, ladder, stepped
 from .base import Scenes, Strategy
 from .ties import tied
 
-_LEVELS: Final = (
-    -0.0,
-    1.0,
-    -1.0,
-    -1.5,
-    -2.0,
-    7.0,
-    12.0,
-    1024.0,
-    2.0**20,
-    2.0**24,
-    -(2.0**24),
-    3e38,
-)
+_LEVELS: Final = (-0.0, 1.0, -1.0, -1.5, -2.0, 7.0, 12.0, 1024.0, 2.0**24, -(2.0**24), 3e38)
 
 Make = Callable[[Space, np.random.Generator], F32]
 
@@ -38,8 +25,10 @@ def _level(space: Space, rng: np.random.Generator) -> F32:
 
 def _spread(space: Space, rng: np.random.Generator) -> F32:
     """Values of many magnitudes and both signs: some swallow the score."""
-    size = 2.0 ** rng.uniform(-30.0, 30.0, space.geometry.experts)
-    return (size * rng.choice([-1.0, 1.0], space.geometry.experts)).astype(np.float32)
+    size = np.exp2(rng.uniform(-30.0, 30.0, space.geometry.experts))
+    sign = rng.choice(np.asarray([-1.0, 1.0], np.float32), space.geometry.experts)
+    values: F32 = size.astype(np.float32) * sign
+    return values
 
 
 def _two_binades(space: Space, rng: np.random.Generator) -> F32:
