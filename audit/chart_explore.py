@@ -114,7 +114,7 @@ def score_histogram(
          "label": f"{count:.2g}"}
         for low, high, count in bands
     ]  # fmt: skip
-    most = 10.0 ** len(str(max(row["inputs"] for row in rows)))
+    most = 10.0 ** len(str(max(count for _, _, count in bands)))
     base = chart_of(rows).encode(
         x=alt.X("ulp:N", sort=None, title="FP32 ULP apart", axis=alt.Axis(labelAngle=-60)),
         y=alt.Y(

@@ -28,10 +28,12 @@ def code_cells(path: Path) -> list[dict[str, Any]]:
 def run_cell(source: str, name: str, namespace: dict[str, Any]) -> None:
     """Run a cell, and show its last expression as Jupyter does."""
     tree = ast.parse(source, name)
-    last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
-    exec(compile(tree, name, "exec"), namespace)
-    if last is None:
+    last = tree.body[-1]
+    if not isinstance(last, ast.Expr):
+        exec(compile(tree, name, "exec"), namespace)
         return
+    tree.body.pop()
+    exec(compile(tree, name, "exec"), namespace)
     value = eval(compile(ast.Expression(last.value), name, "eval"), namespace)
     if value is None:
         return
