@@ -58,7 +58,7 @@ def directory_name(test: str) -> str:
 
     Example:
         >>> directory_name("tests/test_a.py::test_b[bias=-inf]")
-        'tests-test_a.py-test_b-bias=-inf-3ec55e51'
+        'tests-test_a.py-test_b-bias=-inf-163ded80'
     """
     readable = _OTHER.sub("-", test).strip("-.")[:MOST_CHARACTERS].strip("-.")
     digest = hashlib.sha256(test.encode("utf-8", "surrogatepass")).hexdigest()[:8]
