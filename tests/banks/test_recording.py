@@ -174,6 +174,38 @@ def test_training_keeps_its_gradients(model: ToyModel, tmp_path: Path) -> None:
     assert all(torch.equal(a, b) for a, b in zip(*gradients, strict=True))
 
 
+class _Overwriting(torch.nn.Module):
+    """A model that reuses the gate's input and weights for something else."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.moe = ToyModel().moe(1)
+
+    def forward(self, x: torch.Tensor) -> None:
+        _, weights, _ = self.moe.gate(x)
+        weights.zero_()
+        x.zero_()
+
+
+@torch.no_grad()
+def test_what_the_model_writes_over_later_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = ShardWriter.append
+
+    def late(*args: Any) -> None:
+        time.sleep(0.2)
+        plain(*args)
+
+    monkeypatch.setattr(ShardWriter, "append", late)
+    model = _Overwriting()
+    _run(_record(model, tmp_path / "bank", quiet=True), lambda: model(toy_input(0)))
+    block = neartie.open_bank(tmp_path / "bank" / "layer0").read(0, 10)
+    assert block.hidden is not None
+    assert block.hidden.tobytes() == to_numpy(toy_input(0)).tobytes()
+    assert (block.recorded["model"][1] == model.moe.gate(toy_input(0))[1].numpy()).all()
+
+
 @torch.no_grad()
 def test_an_interrupted_recording_leaves_nothing(model: ToyModel, tmp_path: Path) -> None:
     def work() -> None:
@@ -198,6 +230,7 @@ def test_a_killed_recording_never_looks_complete(model: ToyModel, tmp_path: Path
         neartie.merge_ranks(tmp_path / "bank", tmp_path / "merged")
     recording.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)
     assert not (tmp_path / "merged").exists()
+    assert not list((tmp_path / "bank").iterdir())
 
 
 def _rows_of(size: int) -> list[torch.Tensor]:
