@@ -3,8 +3,8 @@
     python benchmarks/recording.py [--out FILE]
 
 DeepSeek-V3's architecture, randomly initialised, on one thread of a CPU: 4 layers, 32 experts of
-half the hidden size, top 4, batches of 4 x 128 tokens; every row of every layer is recorded. Arms of
-12 passes alternate A B B A; a recorded arm is a whole recording, from entering the context to
+half the hidden size, top 4, batches of 4 x 128 tokens; every row of every layer is recorded. Arms
+of 12 passes alternate A B B A; a recorded arm is a whole recording, from entering the context to
 leaving it with the bank written. The figures are ratios of sums in one run: of processor time (all
 threads, the writing one too; what other programs take from the machine is not in it) and of wall
 time. The logits of each pass are held against unrecorded ones bit for bit, and the bytes held by
