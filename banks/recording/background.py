@@ -5,12 +5,18 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Hashable
+from typing import Any, Final
 
 from ..errors import InputError
 
 Work = Callable[[], None]
+
+_BURSTS: Final = 8
+"""Work begins when this part of the limit waits."""
+
+_PATIENCE: Final = 0.05
+"""Seconds after which it begins anyway."""
 
 
 class RecordingError(RuntimeError):
@@ -20,10 +26,12 @@ class RecordingError(RuntimeError):
 class BackgroundWriter:
     """Runs work in one thread, in order; who hands over more than the limit waits.
 
-    Bytes count from ``reserve``, before they are copied, until the work on them is done.
+    Bytes count from ``reserve``, before they are copied, until the work on them is done. What they
+    were copied into may be kept for the next copy, within the same limit: fresh memory costs the
+    system ten times the copy itself.
 
     Attributes:
-        limit: bytes that may be held at once.
+        limit: bytes that may be held at once, kept ones included.
         peak: most bytes held at once so far.
         waited: seconds that ``reserve`` waited for room.
     """
@@ -33,9 +41,12 @@ class BackgroundWriter:
         self.peak = 0
         self.waited = 0.0
         self._held = 0
+        self._waiting = 0
+        self._kept: dict[Hashable, list[tuple[int, Any]]] = {}
+        self._kept_bytes = 0
         self._queue: deque[tuple[int, Work]] = deque()
         self._change = threading.Condition()
-        self._ending = False
+        self._ending = self._abandoned = False
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="neartie-record", daemon=True)
         self._thread.start()
@@ -55,8 +66,37 @@ class BackgroundWriter:
             self._change.wait_for(lambda: self._error or self._held + size <= self.limit)
             self._raise()
             self._held += size
-            self.peak = max(self.peak, self._held)
+            while self._held + self._kept_bytes > self.limit:
+                self._forget_one()
+            self.peak = max(self.peak, self._held + self._kept_bytes)
         self.waited += time.perf_counter() - started
+
+    def _forget_one(self) -> None:
+        kind = next(iter(self._kept))
+        self._take_kept(kind)
+
+    def _take_kept(self, kind: Hashable) -> Any:
+        found = self._kept[kind]
+        size, thing = found.pop()
+        self._kept_bytes -= size
+        if not found:
+            del self._kept[kind]
+        return thing
+
+    def kept(self, kind: Hashable) -> Any:
+        """Return something of that kind that was kept, or None."""
+        with self._change:
+            return self._take_kept(kind) if kind in self._kept else None
+
+    def keep(self, kind: Hashable, size: int, thing: Any) -> None:
+        """Keep ``thing`` of ``size`` bytes for ``kept``, where there is room; called by work.
+
+        Its bytes are still reserved at that time: there is room where they fit beside those.
+        """
+        with self._change:
+            if self._held + self._kept_bytes <= self.limit:
+                self._kept.setdefault(kind, []).append((size, thing))
+                self._kept_bytes += size
 
     def put(self, size: int, work: Work) -> None:
         """Hand over work on ``size`` reserved bytes.
@@ -67,7 +107,10 @@ class BackgroundWriter:
         with self._change:
             self._raise()
             self._queue.append((size, work))
-            self._change.notify_all()
+            self._waiting += size
+            # In bursts: two threads that take turns at every call hold each other up.
+            if self._due():
+                self._change.notify_all()
 
     def close(self) -> None:
         """Wait until all work is done and end the thread.
@@ -81,7 +124,7 @@ class BackgroundWriter:
     def abandon(self) -> None:
         """End the thread without the work that it has not begun."""
         with self._change:
-            self._queue.clear()
+            self._abandoned = True
         self._end()
 
     def _end(self) -> None:
@@ -94,23 +137,35 @@ class BackgroundWriter:
         if self._error is not None:
             raise RecordingError(f"nothing was recorded: {self._error}") from self._error
 
+    def _due(self) -> bool:
+        return self._ending or self._waiting >= self.limit // _BURSTS
+
     def _run(self) -> None:
         while True:
             with self._change:
-                self._change.wait_for(lambda: self._queue or self._ending)
-                if not self._queue:
+                self._change.wait_for(self._due, _PATIENCE)
+                works, last = list(self._queue), self._ending
+                self._queue.clear()
+                self._waiting = 0
+            for place, (size, work) in enumerate(works):
+                if self._abandoned:
                     return
-                size, work = self._queue.popleft()
-            try:
-                work()
-            # Whatever it is, the recording thread of the model must hear of it.
-            except BaseException as error:
+                try:
+                    work()
+                # Whatever it is, the recording thread of the model must hear of it.
+                except BaseException as error:
+                    with self._change:
+                        self._error = error
+                        self._change.notify_all()
+                    return
+                # It holds the copies.
+                works[place] = (0, _nothing)
                 with self._change:
-                    self._error = error
-                    self._queue.clear()
+                    self._held -= size
                     self._change.notify_all()
+            if last:
                 return
-            del work
-            with self._change:
-                self._held -= size
-                self._change.notify_all()
+
+
+def _nothing() -> None:
+    """Work that is done."""

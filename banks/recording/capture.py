@@ -126,7 +126,7 @@ class Stream:
         for start, stop in spans(wanted, step):
             self._writer.reserve(size * (stop - start))
             part = None if rows is None else rows[start:stop]
-            held = [_to_host(tensor, part, start, stop) for tensor in tensors]
+            held = [self._copy(tensor, part, start, stop) for tensor in tensors]
             work = self._work(
                 held, mark, self.calls, np.arange(start, stop) if part is None else part
             )
@@ -163,8 +163,29 @@ class Stream:
                     keys[name] = values[rows]
             arrays = {n: host.numpy() for n, host in zip(self._names, held, strict=True)}
             self._shard.append(f"layer{self.layer}.{self.kind}", keys, arrays)
+            for host in held:
+                host.give_back(self._writer)
 
         return write
+
+    def _copy(self, tensor: torch.Tensor, rows: Array | None, start: int, stop: int) -> _Host:
+        """A copy of rows start..stop, or of the numbered ``rows``."""
+        found = tensor.detach()
+        if rows is not None:
+            found = found.index_select(0, torch.from_numpy(rows).to(found.device))
+        elif (start, stop) != (0, len(found)):
+            found = found[start:stop]
+        on_gpu = found.device.type == "cuda"
+        host = self._writer.kept((found.dtype, found.shape, on_gpu))
+        if host is None:
+            host = torch.empty(found.shape, dtype=found.dtype, pin_memory=on_gpu)
+        # On a GPU queued: behind what made the tensor, and before what may write over it.
+        host.copy_(found, non_blocking=on_gpu)
+        if not on_gpu:
+            return _Host(host)
+        event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        event.record(torch.cuda.current_stream(found.device))
+        return _Host(host, event)
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,24 +200,11 @@ class _Host:
             self.event.synchronize()
         return to_numpy(self.tensor)
 
-
-def _to_host(tensor: torch.Tensor, rows: Array | None, start: int, stop: int) -> _Host:
-    """A copy of rows start..stop, or of the numbered ``rows``."""
-    found = tensor.detach()
-    if rows is not None:
-        found = found.index_select(0, torch.from_numpy(rows).to(found.device))
-    elif (start, stop) != (0, len(found)):
-        found = found[start:stop]
-    if found.device.type == "cuda":
-        # The copy is queued behind what made the tensor, and before what may write over it.
-        host = torch.empty(found.shape, dtype=found.dtype, pin_memory=True)
-        host.copy_(found, non_blocking=True)
-        event = torch.cuda.Event()  # type: ignore[no-untyped-call]
-        event.record(torch.cuda.current_stream(found.device))
-        return _Host(host, event)
-    if rows is not None and found.device.type == "cpu":
-        return _Host(found)
-    return _Host(found.to("cpu", copy=True).contiguous())
+    def give_back(self, writer: BackgroundWriter) -> None:
+        """Let the next copy of this kind use the memory."""
+        tensor = self.tensor
+        kind = (tensor.dtype, tensor.shape, tensor.is_pinned())
+        writer.keep(kind, tensor.element_size() * tensor.numel(), tensor)
 
 
 def to_numpy(tensor: torch.Tensor) -> Array:
