@@ -42,7 +42,7 @@ def read_csv(path: Path, reading: Reading) -> Content:
     text = _text(header) if header.is_file() else None
     whole = joined(read_parts(path, ".csv", _one), str(path))
     found = parse_exported(text, str(header))
-    return Content(str(path), whole.columns, found, decimal=True, sources=whole.sources)
+    return Content(str(path), whole.columns, found, sources=whole.sources)
 
 
 def _text(path: Path) -> str:
@@ -63,10 +63,15 @@ class _Group:
 def _one(path: Path) -> Content:
     table = _Table(path)
     columns = {
-        name: Column(table.dtype(group), (table.rows, *group.shape), partial(_part, table, name))
+        name: Column(
+            table.dtype(group),
+            (table.rows, *group.shape),
+            partial(_part, table, name),
+            decimal=True,
+        )
         for name, group in table.groups.items()
     }
-    return Content(str(path), columns, decimal=True)
+    return Content(str(path), columns)
 
 
 def _part(table: _Table, name: str, start: int, stop: int) -> Array:
