@@ -136,7 +136,8 @@ def _of_response(response: Any, reading: Reading, where: str) -> Iterator[Dump]:
     """The dumps of a response: one of SGLang, or one for each of vLLM's choices."""
     if not isinstance(response, dict):
         raise BankError("response", type(response).__name__, "a JSON object", where)
-    held = [response, response.get("meta_info"), *(response.get("choices") or [])]
+    choices = response.get("choices")
+    held = [response, response.get("meta_info"), *(choices if isinstance(choices, list) else [])]
     for place in held:
         if isinstance(place, dict) and place.get("routed_experts") is not None:
             yield _decoded(place["routed_experts"], reading, where)
@@ -169,7 +170,11 @@ def _decoded(value: Any, reading: Reading, where: str) -> Dump:
 
 def _npy(data: bytes, where: str) -> Array:
     source = io.BytesIO(data)
-    read_npy_header(source, "routed_experts", where)
+    shape, _, dtype = read_npy_header(source, "routed_experts", where)
+    size = source.tell() + int(np.prod(shape, dtype=np.float64)) * dtype.itemsize
+    # Before memory is taken for what the header claims.
+    if size != len(data):
+        raise BankError("routed_experts bytes", len(data), size, where)
     source.seek(0)
     try:
         values: Array = np.load(source, allow_pickle=False)
