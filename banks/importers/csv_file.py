@@ -7,6 +7,7 @@ decimal; they get their dtype where a bank is made of them.
 from __future__ import annotations
 
 import csv
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -139,7 +140,7 @@ class _Table:
             order = sorted(held)
             axes = {len(index) for index in order}
             shape = tuple(size + 1 for size in order[-1])
-            count = int(np.prod(shape, dtype=np.float64))
+            count = math.prod(shape)
             if len(axes) != 1 or count != len(order):
                 got = f"{len(order)} of {name}[{','.join(str(size) for size in shape)}]"
                 raise BankError(f"columns of {name}", got, "each index from 0 on", self._where)

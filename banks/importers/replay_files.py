@@ -15,6 +15,7 @@ import base64
 import binascii
 import io
 import json
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -171,7 +172,7 @@ def _decoded(value: Any, reading: Reading, where: str) -> Dump:
 def _npy(data: bytes, where: str) -> Array:
     source = io.BytesIO(data)
     shape, _, dtype = read_npy_header(source, "routed_experts", where)
-    size = source.tell() + int(np.prod(shape, dtype=np.float64)) * dtype.itemsize
+    size = source.tell() + math.prod(shape) * dtype.itemsize
     # Before memory is taken for what the header claims.
     if size != len(data):
         raise BankError("routed_experts bytes", len(data), size, where)
@@ -200,7 +201,7 @@ def _bare(data: bytes, fields: Mapping[str, Any], reading: Reading, where: str) 
         whole = len(data) == values.nbytes and values.size % (shape[1] * shape[2]) == 0
     else:
         sizes = isinstance(shape, list) and all(type(s) is int and s > 0 for s in shape)
-        whole = sizes and int(np.prod(shape, dtype=np.float64)) * values.itemsize == len(data)
+        whole = sizes and math.prod(shape) * values.itemsize == len(data)
     if not whole:
         expected = f"a whole number of {shape} ids of {dtype}"
         raise BankError("routed_experts.data", f"{len(data)} bytes", expected, where)
