@@ -13,8 +13,9 @@ from .exporters.writing import Writing
 from .importers.assemble import import_content
 from .importers.naming import bank_names
 from .importers.reading import Reading, Recording
-from .interchange import Content, bank_content
+from .interchange import Content
 from .open import open_bank
+from .restore import bank_content
 
 Reader = Callable[[Path, Reading], Content]
 Writer = Callable[[Content, Path, Writing], None]

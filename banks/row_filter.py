@@ -29,8 +29,9 @@ _ARITHMETIC: Final[dict[type[ast.operator], Callable[[Any, Any], Any]]] = {
     ast.Mod: operator.mod,
 }
 _MAX_TEXT: Final = 2000
-_MAX_NUMBER: Final = 1 << 40
-"""Products of two keys below it stay within int64."""
+_MAX_NUMBER: Final = 1 << 62
+_MAX_RESULT: Final = 2.0**62
+"""Whole numbers below it are int64, and their float64 is within a part in 2^53."""
 
 
 class Condition:
@@ -111,7 +112,11 @@ class Condition:
             left, right = self._number(node.left, keys), self._number(node.right, keys)
             if isinstance(node.op, ast.FloorDiv | ast.Mod) and np.any(right == 0):
                 raise self._wrong(f"{ast.unparse(node)}, a division by 0")
-            return _ARITHMETIC[type(node.op)](left, right)
+            made = _ARITHMETIC[type(node.op)]
+            # As floats they do not wrap around.
+            if np.max(np.abs(made(np.float64(left), np.float64(right)))) >= _MAX_RESULT:
+                raise self._wrong(f"{ast.unparse(node)}, which is too large")
+            return made(left, right)
         raise self._wrong(ast.unparse(node))
 
 

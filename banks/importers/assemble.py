@@ -1,37 +1,26 @@
-"""A bank made from named arrays: which column is what, and every check of their values."""
+"""A bank made from named arrays: which stage, paths and keys they have, and its rows in blocks."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Final, cast
 
-import ml_dtypes
 import numpy as np
 
 from ..bank import NO_UNIT, STAGES, Array, Header, RowBlock, Stage
 from ..errors import BankError, InputError
-from ..geometry import Geometry
-from ..interchange import (
-    Column,
-    Content,
-    as_dtype,
-    restore_bank,
-    row_block,
-    steps,
-    together,
-    without,
-)
-from ..schema import DTYPES, WEIGHTS
+from ..interchange import Content, steps, together, without
+from ..restore import restore_bank, row_block
+from ..schema import WEIGHTS
 from ..store import FINITE_WEIGHTS
-from ..write import write_bank
+from ..write import RANKED, write_bank
 from .naming import check_names
 from .reading import KEY_NAMES, Reading, Recording
+from .sizes import geometry_of
+from .tensors import FLOAT32, INTEGERS, Found, Tensors
 
-_BF16: Final = np.dtype(ml_dtypes.bfloat16)
-_F32: Final = np.dtype(np.float32)
 _INPUTS: Final[dict[str, tuple[str, ...]]] = {
     "hidden": ("hidden",),
     "partials": ("latent_partials", "logits_shards"),
@@ -40,19 +29,6 @@ _INPUTS: Final[dict[str, tuple[str, ...]]] = {
     "outputs": (),
 }
 """Row tensors of a stage; the latent ones may be missing."""
-_AXES: Final = {"latent_partials": 3, "latent_shards": 3, "logits_shards": 3, "correction_bias": 1}
-_F16: Final = np.dtype(np.float16)
-_FLOAT32: Final = (_F32, _BF16, _F16)
-"""A bank keeps these in float32; BF16 and FP16 values are widened, which is exact."""
-_DTYPES: Final[dict[str, tuple[np.dtype[Any], ...]]] = {
-    "logits": _FLOAT32,
-    "logits_shards": _FLOAT32,
-    "correction_bias": _FLOAT32,
-    "router_weight": (_BF16, _F16, _F32),
-    "router_weight_master": (_F32,),
-}
-"""What a tensor may be in the file; the others are BF16."""
-_INTEGERS: Final = tuple(np.dtype(k) for k in ("i4", "i8", "i2", "i1", "u1", "u2", "u4", "u8"))
 
 
 def import_content(
@@ -98,75 +74,58 @@ def import_content(
     return _Assembly(content, reading, recording, stage).write(directory)
 
 
-@dataclass(frozen=True)
-class _Found:
-    """One column of the file, as the bank will have it."""
-
-    name: str
-    column: Column
-    dtype: np.dtype[Any]
-
-
 class _Assembly:
+    """One import: what the files hold is found first, then written in blocks."""
+
     def __init__(
         self, content: Content, reading: Reading, recording: Recording, stage: str | None
     ) -> None:
+        self.file = Tensors(content)
         self.content = content
         self.reading = reading
         self.recording = recording
         self.stage: Stage = self._stage(stage)
         self.paths = self._paths()
         self.keys = self._find_keys()
-        self.tensors = self._find_rows()
-        self.rows = self._count()
-        self.found_weights: dict[str, _Found] = {}
+        self.rows = self._find_rows()
+        self.count = self._count()
+        self.narrow: dict[str, str] = {}
         self.weights = self._read_weights()
-        self.geometry = self._geometry()
-        self.unit = self._unit()
+        name = recording.name or Path(content.where).stem
+        self.name = name
+        self.geometry = geometry_of(
+            self.file, self.rows, self.weights, reading.geometry, name.partition("/")[0]
+        )
+        if recording.zero_bias and "correction_bias" not in self.weights:
+            self.weights["correction_bias"] = np.zeros(self.geometry.experts, np.float32)
         self.only_layer: int | None = None
 
     def write(self, directory: str | Path) -> str:
+        """Write the bank and return its digest."""
         widths = self.recording.widths
-        provenance = {**self.content.facts, **self._widened(), **self.recording.provenance}
-        pieces = [f for name, f in self.tensors.items() if name in _AXES]
+        narrow = self.narrow | {n: f.widened for n, f in self.rows.items() if f.widened}
+        facts = {**self.content.facts, **({"widened": narrow} if narrow else {})}
+        pieces = [found for name, found in self.rows.items() if name in RANKED]
         header = Header(
-            name=self._name(),
-            rows=self.rows,
+            name=self.name,
+            rows=self.count,
             geometry=self.geometry,
             scoring=self.recording.scoring,
             tie_contract=self.recording.tie_contract,
-            independence_unit=self.unit,
+            independence_unit=self._unit(),
             stage=self.stage,
             digest="",
             ranks=pieces[0].column.shape[1] if pieces else None,
             recorded_widths={path: widths.get(path) for path in self.paths},
-            provenance=provenance,
+            provenance={**facts, **self.recording.provenance},
         )
         return write_bank(directory, header, self.weights, self._blocks())
 
-    def _widened(self) -> dict[str, Any]:
-        """What the provenance says of tensors that the file has in a narrower dtype."""
-        narrow = {
-            name: _dtype_name(found.column.dtype)
-            for name, found in {**self.tensors, **self.found_weights}.items()
-            if found.dtype == _F32 and found.column.dtype in (_BF16, _F16)
-        }
-        return {"widened": narrow} if narrow else {}
-
-    def _name(self) -> str:
-        return self.recording.name or Path(self.content.where).stem
-
-    def _label(self, found: _Found) -> str:
-        return self.content.label(found.name)
-
-    def _has(self, name: str) -> bool:
-        return name in self.content.columns
-
     def _stage(self, stage: str | None) -> Stage:
         if stage is None:
-            have = [n for n, inputs in _INPUTS.items() if inputs and self._has(inputs[-1])]
+            have = [n for n, inputs in _INPUTS.items() if inputs and self.file.has(inputs[-1])]
             # Both kinds of pieces have shards of the logits.
-            if "partials" in have and not self._has("latent_partials"):
+            if "partials" in have and not self.file.has("latent_partials"):
                 have.remove("partials")
             stage = have[0] if have else "outputs"
         return cast("Stage", stage)
@@ -177,67 +136,41 @@ class _Assembly:
         order = {"gpu": 0, "forward": 1}
         return sorted((m[1] for m in matches if m), key=lambda path: order.get(path, 2))
 
-    def _find(
-        self, name: str, axes: int, dtypes: tuple[np.dtype[Any], ...], rows: int | None = None
-    ) -> _Found:
-        if not self._has(name):
-            raise BankError(f"tensor {name}", "nothing", "present", self.content.where)
-        theirs, where = self.content.label(name), self.content.source(name)
-        column = self.content.columns[name]
-        if column.dtype not in dtypes and not self._decimal(column, dtypes[0]):
-            known = " or ".join(_dtype_name(dtype) for dtype in dtypes)
-            raise BankError(f"tensor {theirs} dtype", _dtype_name(column.dtype), known, where)
-        shape = column.shape
-        if len(shape) != axes or 0 in shape:
-            expected = f"{axes} axes, not empty"
-            raise BankError(f"tensor {theirs} shape", list(shape), expected, where)
-        if rows is not None and shape[0] != rows:
-            raise BankError(f"tensor {theirs} rows", shape[0], rows, where)
-        widened = dtypes == _FLOAT32 or column.dtype not in dtypes
-        return _Found(name, column, dtypes[0] if widened else column.dtype)
-
-    def _decimal(self, column: Column, dtype: np.dtype[Any]) -> bool:
-        kinds = "iu" if dtype.kind in "iu" else "iuf"
-        return self.content.decimal and column.dtype.kind in kinds
-
-    def _find_keys(self) -> dict[str, _Found]:
+    def _find_keys(self) -> dict[str, Found]:
         found = {}
         for name in (*KEY_NAMES, *self.reading.keys):
-            if self._has(name) or name in self.reading.keys:
+            if self.file.has(name) or name in self.reading.keys:
                 # A key above the largest int64 is no number that anybody gave.
-                given = self._find(name, 1, _INTEGERS[:-1])
+                given = self.file.find_as(name, 1, INTEGERS[:-1])
                 wide = given.dtype in (np.dtype("i8"), np.dtype("u4"))
-                dtype = np.dtype(np.int64 if wide else np.int32)
-                found[name] = _Found(name, given.column, dtype)
+                found[name] = Found(name, given.column, np.dtype(np.int64 if wide else np.int32))
         return found
 
-    def _find_rows(self) -> dict[str, _Found]:
+    def _find_rows(self) -> dict[str, Found]:
         found = {}
         for name in _INPUTS[self.stage]:
-            if not name.startswith("latent_") or self._has(name):
-                found[name] = self._find(name, _AXES.get(name, 2), _DTYPES.get(name, (_BF16,)))
-        if self.stage == "hidden" and self._has("logits"):
-            found["logits_recorded"] = self._find("logits", 2, _FLOAT32)
+            if not name.startswith("latent_") or self.file.has(name):
+                found[name] = self.file.find(name)
+        if self.stage == "hidden" and self.file.has("logits"):
+            found["logits_recorded"] = self.file.find("logits")
         for path in self.paths:
-            ids = self._find(f"recorded.{path}.ids", 2, _INTEGERS)
-            found[f"recorded.{path}.ids"] = _Found(ids.name, ids.column, np.dtype(np.int32))
-            weights = f"recorded.{path}.weights"
-            if self._has(weights):
-                found[weights] = self._find(weights, 2, _FLOAT32)
+            ids, weights = f"recorded.{path}.ids", f"recorded.{path}.weights"
+            found[ids] = Found(ids, self.file.find_as(ids, 2, INTEGERS).column, np.dtype(np.int32))
+            if self.file.has(weights):
+                found[weights] = self.file.find_as(weights, 2, FLOAT32)
         if not found:
-            raise BankError("tensors", "none known", "inputs or outputs of a router",
-                            self.content.where)  # fmt: skip
+            expected = "inputs or outputs of a router"
+            raise BankError("tensors", "none known", expected, self.content.where)
         return found
 
     def _count(self) -> int:
         # The first is the stage's own input, or the first path's ids.
-        rows = next(iter(self.tensors.values())).column.shape[0]
-        for found in [*self.tensors.values(), *self.keys.values()]:
-            if found.column.shape[0] != rows:
-                where = self.content.source(found.name)
-                got = found.column.shape[0]
-                raise BankError(f"tensor {self._label(found)} rows", got, rows, where)
-        return rows
+        count = next(iter(self.rows.values())).column.shape[0]
+        for found in [*self.rows.values(), *self.keys.values()]:
+            if found.column.shape[0] != count:
+                what = f"tensor {self.file.label(found)} rows"
+                raise BankError(what, found.column.shape[0], count, self.file.source(found))
+        return count
 
     def _read_weights(self) -> dict[str, Array]:
         weights = {}
@@ -245,64 +178,15 @@ class _Assembly:
             needed = self.stage == "hidden" and name == "router_weight"
             needed |= self.stage != "outputs" and name == "correction_bias"
             needed &= not (name == "correction_bias" and self.recording.zero_bias)
-            if not needed and not self._has(name):
+            if not needed and not self.file.has(name):
                 continue
-            found = self._find(name, _AXES.get(name, 2), _DTYPES.get(name, (_BF16,)))
-            self.found_weights[name] = found
-            weights[name] = self._values(found, found.column.whole(), 0)
+            found = self.file.find(name)
+            if found.widened is not None:
+                self.narrow[name] = found.widened
+            weights[name] = self.file.values(found, 0, found.column.shape[0])
             if name in FINITE_WEIGHTS:
-                self._check_finite(found, weights[name], 0)
+                self.file.check_finite(found, weights[name], 0)
         return weights
-
-    def _geometry(self) -> Geometry:
-        sizes = self._sizes()
-        given = self.reading.geometry
-        if given is not None:
-            for size, (value, source) in sizes.items():
-                expected: int = getattr(given, size)
-                # A preset may tell sizes that the file does not have.
-                if value != expected:
-                    raise BankError(f"{size} of {source}", value, f"{expected}, as in the geometry",
-                                    self.content.where)  # fmt: skip
-            geometry = given
-        else:
-            for size in ("experts", "top_k"):
-                if size not in sizes:
-                    why = "given where no ids are recorded" if size == "top_k" else "given"
-                    raise BankError(size, "nothing", why, self.content.where)
-            known = {size: value for size, (value, _) in sizes.items()}
-            name = self._name().partition("/")[0]
-            geometry = Geometry(name, **{"hidden": 0, "latent": 0, **known})
-        if self.recording.zero_bias and "correction_bias" not in self.weights:
-            self.weights["correction_bias"] = np.zeros(geometry.experts, np.float32)
-        return geometry
-
-    def _sizes(self) -> dict[str, tuple[int, str]]:
-        """Sizes that the tensors have, with the tensor that tells each."""
-        sizes: dict[str, tuple[int, str]] = {}
-
-        def tell(size: str, value: int, source: str) -> None:
-            sizes.setdefault(size, (value, f"tensor {source}"))
-
-        for name, weight in self.weights.items():
-            if name == "latent_down_weight":
-                tell("latent", weight.shape[0], name)
-            elif name != "router_weight_master":
-                tell("experts", weight.shape[0], name)
-            if name == "router_weight":
-                tell("hidden", weight.shape[1], name)
-        for name, found in self.tensors.items():
-            shape = found.column.shape
-            if name in ("logits", "logits_recorded"):
-                tell("experts", shape[1], self._label(found))
-            elif name == "logits_shards":
-                tell("experts", shape[1] * shape[2], self._label(found))
-            elif name in ("latent_shards", "latent_partials"):
-                tell("latent", shape[2] * (shape[1] if name == "latent_shards" else 1),
-                     self._label(found))  # fmt: skip
-            elif name.endswith(".ids"):
-                tell("top_k", shape[1], self._label(found))
-        return sizes
 
     def _unit(self) -> str:
         if self.recording.independence_unit is not None:
@@ -310,55 +194,30 @@ class _Assembly:
         return next((key for key in ("doc", "request") if key in self.keys), NO_UNIT)
 
     def _blocks(self) -> Iterator[RowBlock]:
-        for start, stop in steps(self.rows):
-            columns = self._key_columns(start, stop)
-            keys = tuple(columns)
-            for name, found in self.tensors.items():
-                values = self._values(found, found.column.read(start, stop), start)
-                if name == "hidden":
-                    self._check_finite(found, values, start)
-                if name.endswith(".ids"):
-                    values = self._checked_ids(found, values, start)
-                columns[name] = values
-            yield row_block(start, columns, keys, self.paths)
-
-    def _values(self, found: _Found, values: Array, start: int) -> Array:
-        if found.dtype.kind in "iu":
-            return values
-        if values.dtype in (_BF16, _F16) and found.dtype == _F32:
-            return values.astype(np.float32)
-        return as_dtype(self.content, found.name, values, found.dtype, start)
-
-    def _check_finite(self, found: _Found, values: Array, start: int) -> None:
-        for index, line in enumerate(values):
-            if not np.isfinite(line.astype(np.float32)).all():
-                what = f"tensor {self._label(found)}[{start + index}]"
-                raise BankError(
-                    what, "a NaN or infinity", "finite", self.content.source(found.name)
-                )
-
-    def _checked_ids(self, found: _Found, ids: Array, start: int) -> Array:
-        experts = self.geometry.experts
         # Without inputs, a slot of -1 is one that its producer filled: it holds no expert.
         least = -1 if self.stage == "outputs" else 0
-        wrong = np.argwhere((ids < least) | (ids >= experts))
-        if len(wrong):
-            row, slot = wrong[0].tolist()
-            what = f"tensor {self._label(found)}[{start + row}, {slot}]"
-            expected = f"{least}..{experts - 1}"
-            raise BankError(what, ids[row, slot], expected, self.content.source(found.name))
-        return ids.astype(np.int32, copy=False)
+        for start, stop in steps(self.count):
+            columns = self._key_columns(start, stop)
+            keys = tuple(columns)
+            for name, found in self.rows.items():
+                values = self.file.values(found, start, stop)
+                if name == "hidden":
+                    self.file.check_finite(found, values, start)
+                if name.endswith(".ids"):
+                    experts = self.geometry.experts
+                    values = self.file.expert_ids(found, values, start, least, experts)
+                columns[name] = values
+            yield row_block(start, columns, keys, self.paths)
 
     def _key_columns(self, start: int, stop: int) -> dict[str, Array]:
         row = np.arange(start, stop, dtype=np.int32)
         width = self.recording.step_width
-        made: Mapping[str, Array] = {
+        columns: dict[str, Array] = {
             "layer": np.full_like(row, self._layer()),
             "step": row // width if width else np.zeros_like(row),
             "row": row,
             "rank": np.full_like(row, -1),
         }
-        columns = dict(made)
         for name, found in self.keys.items():
             columns[name] = found.column.read(start, stop).astype(found.dtype, copy=False)
         if self.weights:
@@ -368,18 +227,12 @@ class _Assembly:
     def _check_layer(self, layers: Array, start: int) -> None:
         if self.only_layer is None:
             self.only_layer = int(layers[0])
-        other = np.flatnonzero(layers != self.only_layer)
-        if len(other):
-            got = int(layers[other[0]])
+        for row in np.flatnonzero(layers != self.only_layer)[:1].tolist():
             expected = f"{self.only_layer} in every row: a bank has the weights of one layer"
-            raise BankError(f"layer[{start + other[0]}]", got, expected, self.content.where)
+            raise BankError(f"layer[{start + row}]", layers[row], expected, self.content.where)
 
     def _layer(self) -> int:
         if self.recording.layer is not None:
             return self.recording.layer
         found = re.search(r"layer(\d{1,6})", Path(self.content.where).stem)
         return int(found[1]) if found else 0
-
-
-def _dtype_name(dtype: np.dtype[Any]) -> str:
-    return next((name for name, known in DTYPES.items() if known == dtype), str(dtype))

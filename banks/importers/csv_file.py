@@ -7,6 +7,7 @@ decimal; they get their dtype where a bank is made of them.
 from __future__ import annotations
 
 import csv
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -42,7 +43,7 @@ def read_csv(path: Path, reading: Reading) -> Content:
     text = _text(header) if header.is_file() else None
     whole = joined(read_parts(path, ".csv", _one), str(path))
     found = parse_exported(text, str(header))
-    return Content(str(path), whole.columns, found, decimal=True, sources=whole.sources)
+    return Content(str(path), whole.columns, found, sources=whole.sources)
 
 
 def _text(path: Path) -> str:
@@ -63,10 +64,15 @@ class _Group:
 def _one(path: Path) -> Content:
     table = _Table(path)
     columns = {
-        name: Column(table.dtype(group), (table.rows, *group.shape), partial(_part, table, name))
+        name: Column(
+            table.dtype(group),
+            (table.rows, *group.shape),
+            partial(_part, table, name),
+            decimal=True,
+        )
         for name, group in table.groups.items()
     }
-    return Content(str(path), columns, decimal=True)
+    return Content(str(path), columns)
 
 
 def _part(table: _Table, name: str, start: int, stop: int) -> Array:
@@ -134,7 +140,7 @@ class _Table:
             order = sorted(held)
             axes = {len(index) for index in order}
             shape = tuple(size + 1 for size in order[-1])
-            count = int(np.prod(shape, dtype=np.float64))
+            count = math.prod(shape)
             if len(axes) != 1 or count != len(order):
                 got = f"{len(order)} of {name}[{','.join(str(size) for size in shape)}]"
                 raise BankError(f"columns of {name}", got, "each index from 0 on", self._where)

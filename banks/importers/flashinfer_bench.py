@@ -181,9 +181,9 @@ class _Blobs:
             raise BankError(f"input {name}", kind or "nothing", expected, workload.where)
         content = self._content(entry.get("path"), workload)
         key = entry.get("tensor_key")
-        if key not in content.columns:
+        if not isinstance(key, str) or key not in content.columns:
             raise BankError(f"tensor {key}", "nothing", "present", content.where)
-        found = content.columns[str(key)]
+        found = content.columns[key]
         if not found.shape:
             raise BankError(f"tensor {key}", "a number", "at least one axis", content.where)
         return found

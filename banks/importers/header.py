@@ -27,7 +27,8 @@ def parse_exported(text: str | None, where: str) -> Mapping[str, Any] | None:
         return None
     try:
         header = json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
+    # A number of too many digits is a ValueError, as broken JSON is.
+    except (ValueError, RecursionError) as error:
         raise BankError("header", str(error) or "too deep", "JSON", where) from None
     if not isinstance(header, dict):
         raise BankError("header", type(header).__name__, "a JSON object", where)

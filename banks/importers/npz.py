@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import lzma
+import math
+import struct
+import tokenize
 import zipfile
 import zlib
 from pathlib import Path
@@ -17,7 +21,11 @@ from ..schema import DTYPES
 from .header import parse_exported, stored_dtypes
 from .reading import Reading
 
-_BROKEN: Final = (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError)
+# Of a damaged directory, name or stream, of an encrypted member, of an unknown compression.
+_BROKEN: Final = (
+    zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, UnicodeDecodeError,
+    RuntimeError, struct.error,
+)  # fmt: skip
 
 
 def read_npz(path: Path, reading: Reading) -> Content:
@@ -65,7 +73,7 @@ def _member(file: zipfile.ZipFile, member: str, where: str) -> Column:
             start = source.tell()
     except _BROKEN as error:
         raise BankError(f"tensor {name}", str(error) or "damaged", "readable", where) from None
-    size = int(np.prod(shape, dtype=np.float64)) * dtype.itemsize
+    size = math.prod(shape) * dtype.itemsize
     if start + size != file.getinfo(member).file_size:
         got = file.getinfo(member).file_size
         raise BankError(f"tensor {name} bytes", got, start + size, where)
@@ -88,7 +96,7 @@ def read_npy_header(
         version = npy.read_magic(source)
         read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
         shape, fortran, dtype = read(source)
-    except (ValueError, SyntaxError, TypeError) as error:
+    except (ValueError, SyntaxError, TypeError, tokenize.TokenError, RecursionError) as error:
         text = str(error).splitlines()[0] if str(error) else "damaged"
         raise BankError(what, text, "a .npy array", where) from None
     if dtype.hasobject or dtype.names is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -102,7 +103,7 @@ def _shape(text: bytes, length: int, what: str, where: str) -> tuple[int, ...]:
     if (
         not isinstance(sizes, list)
         or not all(type(size) is int and size > 0 for size in sizes)
-        or int(np.prod(sizes, dtype=np.float64)) != length
+        or math.prod(sizes) != length
     ):
         raise BankError(f"{what} shape", text.decode("utf-8", "replace"), f"{length} values", where)
     return tuple(sizes)

@@ -1,8 +1,6 @@
 """What a bank of recorded outputs alone can answer, and what it cannot."""
 
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from neartie.audit.cli import exit_status
 from neartie.audit.gate.run import run_gate
 from neartie.audit.metrics.rates import upper_bound
 from neartie.audit.metrics.routings import RoutingTally, missing
@@ -95,13 +94,13 @@ def test_what_needs_inputs_is_refused(joined: Path) -> None:
         compare_recorded(open_bank(joined), "gpu", "trainer")
 
 
-def test_the_command(joined: Path) -> None:
+def test_the_command(
+    joined: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     words = ["bank", "compare", str(joined), "--baseline", "rollout", "--candidate", "trainer"]
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", "neartie", *words, "--json"],
-        capture_output=True, text=True, check=True, env={**os.environ, "NO_COLOR": "1"},
-    )  # fmt: skip
-    record = json.loads(done.stdout)
+    monkeypatch.setattr(sys, "argv", ["neartie", *words, "--json"])
+    assert exit_status() == 0
+    record = json.loads(capsys.readouterr().out)
     assert record["total"]["differing"] == 2
     assert record["units"] == {"compared": 1, "differing": 1, "rate_upper_95": 1.0}
     assert "no difference can be called a tie" in record["note"]

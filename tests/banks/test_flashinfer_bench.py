@@ -118,6 +118,10 @@ def edit(file: Path, line: int, change: Any) -> None:
             "tensor x=nothing, but should be present",
         ),
         (
+            lambda inputs: inputs["routing_logits"].update(tensor_key=["x"]),
+            r"tensor \['x'\]=nothing, but should be present",
+        ),
+        (
             lambda inputs: inputs["routing_logits"].update(path="blob/none.safetensors"),
             "but should be a safetensors file",
         ),

@@ -6,14 +6,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
-from random_banks import Kind, assert_same_rows, kinds, write_random
+from random_banks import GEOMETRY, Kind, assert_same_rows, kinds, write_random
 
+from neartie.banks.bank import RowBlock, Stage
 from neartie.banks.errors import BankError, InputError
+from neartie.banks.exporters.writing import Writing
 from neartie.banks.formats import FORMATS, export_bank, import_files
 from neartie.banks.importers.reading import Reading, Recording
+from neartie.banks.interchange import STEP
 from neartie.banks.open import open_bank
+from neartie.banks.store import StoredBank
+from neartie.banks.write import BankWriter
 
-SUFFIX = {"safetensors": ".safetensors", "npz": ".npz", "torch": ".pt"}
+SUFFIX = {"safetensors": ".safetensors", "npz": ".npz", "torch": ".pt", "replay": ".jsonl"}
 WHOLE = [name for name, format_ in FORMATS.items() if format_.bits]
 EVERY_BIT = [name for name in WHOLE if name not in ("csv", "flashinfer-bench")]
 
@@ -61,6 +66,35 @@ def test_rows_of_several_blocks(name: str, tmp_path: Path) -> None:
     digest = write_random(Kind("hidden", 5000, 1), tmp_path / "bank")
     (tmp_path / "other").mkdir()
     assert there_and_back(tmp_path / "bank", tmp_path / "other", name) == digest
+
+
+@pytest.mark.parametrize("name", [name for name in FORMATS if name != "csv"])
+def test_rows_are_held_a_block_at_a_time(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No way through a format asks for more rows at once than one block (or one launch) has."""
+    stage: Stage = "outputs" if name == "replay" else "hidden"
+    kind = Kind(stage, 3 * STEP + 5, 1, any_bits=False, launches=500)
+    write_random(kind, tmp_path / "bank")
+    most = {"read": 0, "written": 0}
+    read, append = StoredBank._read, BankWriter.append
+
+    def watched_read(self: StoredBank, start: int, stop: int) -> RowBlock:
+        most["read"] = max(most["read"], stop - start)
+        return read(self, start, stop)
+
+    def watched_append(self: BankWriter, block: RowBlock) -> None:
+        most["written"] = max(most["written"], block.rows)
+        append(self, block)
+
+    monkeypatch.setattr(StoredBank, "_read", watched_read)
+    monkeypatch.setattr(BankWriter, "append", watched_append)
+    target = tmp_path / f"file{SUFFIX.get(name, '')}"
+    export_bank(tmp_path / "bank", target, format=name, writing=Writing(path="gpu"))
+    reading = Reading(geometry=GEOMETRY) if name == "replay" else None
+    import_files([target], tmp_path / "back", format=name, reading=reading)
+    assert 0 < most["read"] <= STEP
+    assert 0 < most["written"] <= STEP
 
 
 def test_a_generator_is_exported(tmp_path: Path) -> None:

@@ -199,6 +199,16 @@ def test_arrays_that_are_no_dump(ids: Array, change: Any, message: str, tmp_path
     assert not (tmp_path / "bank").exists()
 
 
+def npy_header_alone() -> str:
+    buffer = io.BytesIO()
+    shape = {"descr": "|u1", "fortran_order": False, "shape": (1 << 12, 4, 4)}
+    np.lib.format.write_array_header_1_0(buffer, shape)
+    return base64.b64encode(buffer.getvalue()).decode()
+
+
+SHORT_NPY = npy_header_alone()
+
+
 @pytest.mark.parametrize(
     ("value", "message"),
     [
@@ -208,6 +218,7 @@ def test_arrays_that_are_no_dump(ids: Array, change: Any, message: str, tmp_path
         ({"data": "AAAA", "dtype": "object"}, "dtype=object, but should be one of uint8"),
         ({"data": "", "start": -1}, "start=-1, but should be a whole number"),
         ([[[1, 2], [3]]], "routed_experts=lists of several lengths"),
+        (SHORT_NPY, "routed_experts bytes=128, but should be 65664"),
         (7, "routed_experts.data=int, but should be base64 text"),
     ],
 )
@@ -225,6 +236,6 @@ def test_what_a_dump_does_not_tell(ids: Array, tmp_path: Path) -> None:
         import_files([path], tmp_path / "bank")
     with pytest.raises(InputError, match=r"layers of the model=nothing, but should be given"):
         import_files([path], tmp_path / "bank", reading=Reading(geometry=GEOMETRY))
-    path.write_text("{}")
+    path.write_text('{"choices": 3, "meta_info": [1]}')
     with pytest.raises(BankError, match="routed_experts=nothing, but should be present"):
         import_files([path], tmp_path / "bank", reading=READING)

@@ -120,6 +120,16 @@ def test_a_rank_that_disagrees_is_named(tmp_path: Path) -> None:
     assert not (tmp_path / "bank").exists()
 
 
+def test_a_weight_that_differs_between_ranks(tmp_path: Path) -> None:
+    a_run(tmp_path / "dump", ranks=2)
+    (path,) = (tmp_path / "dump").glob("step=0___rank=1___*param__*")
+    held = torch.load(path)
+    held["value"][3] *= 1.5
+    torch.save(held, path)
+    with pytest.raises(BankError, match="e_score_correction_bias on rank 1=other bits, but should"):
+        import_files([tmp_path / "dump"], tmp_path / "bank", format="sglang", reading=READING)
+
+
 def break_(directory: Path, what: str) -> None:
     dumper = Dumper(directory)
     dumper.index, dumper.step = 90, 1

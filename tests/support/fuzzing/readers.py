@@ -16,7 +16,7 @@ from neartie.audit.explain.explain import explain_rows
 from neartie.audit.policy.load import load_policy
 from neartie.audit.policy.show import policy_text
 from neartie.banks.files import is_url
-from neartie.banks.importers.safetensors import import_safetensors
+from neartie.banks.formats import import_files
 from neartie.banks.open import GENERATORS
 from neartie.banks.spec import parse_spec
 from neartie.banks.store import open_directory
@@ -64,7 +64,6 @@ class Reader(ABC):
             InputError: it is refused.
             WrongPass: it is accepted, and must not be.
         """
-
 
     def rehash(self, files: Files) -> dict[str, bytes]:
         """The input with every recorded digest made again, as a forger would."""
@@ -182,7 +181,7 @@ class SafetensorsReader(_OneFile):
     def read(self, files: Files, place: Path) -> None:
         path, bank = self._written(files, place), place / "bank"
         try:
-            import_safetensors(path, bank)
+            import_files([path], bank)
         finally:
             left = [entry.name for entry in place.iterdir() if entry != path]
             shutil.rmtree(bank, ignore_errors=True)
