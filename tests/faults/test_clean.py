@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+import neartie
 from neartie.audit.selftest.clean import CleanPair, random_pair, run_random
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results" / "false_alarms.json"
@@ -15,6 +16,20 @@ def test_a_clean_pair_raises_no_alarm(number: int) -> None:
     result = run_random(number)
     assert result.failing == (), result.pair.command()
     assert result.rows > 0
+
+
+def test_subnormal_scores_have_few_bits_and_weights_may_follow_from_those() -> None:
+    """Both paths do the rule's own arithmetic in FP32, which the FP64 weights are far from."""
+    result = neartie.run_audit(
+        "saturated:geometry=64x256x256x16,rows=46,seed=34,side=mixed,bias=0.478",
+        baseline="general:select=grouped",
+        candidate="route:select=grouped",
+        rows=[11],
+        ranks=2,
+        gate=False,
+    )
+    failing = [r.code for r in result.verdict.reasons if r.state == "FAIL"]
+    assert failing == []
 
 
 def test_a_number_is_always_the_same_pair_and_numbers_vary() -> None:

@@ -213,7 +213,7 @@ FAULTS: Final = (
     Fault(
         "shard_of_one_rank_missing",
         "the last rank's logits never arrive",
-        "tt-metal#55390",
+        "a rank that left early",
         (FRONT,),
         always(_shard_missing),
         ("unwritten_rows",),

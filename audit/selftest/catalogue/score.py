@@ -152,7 +152,7 @@ FAULTS: Final = (
     Fault(
         "softmax_for_sigmoid",
         "scores are a softmax over all experts where the rule says sigmoid",
-        "aiter#2153",
+        "aiter#2153, MetaX-MACA/vLLM-metax#269",
         (SELECT, FRONT),
         always(_softmax),
         ("explained_by:softmax_scores", "explained_by:softmax_weights"),

@@ -236,7 +236,7 @@ FAULTS: Final = (
     Fault(
         "nan_wins",
         "an expert whose logit is NaN is selected before every other one",
-        "vllm#39244",
+        "a library's top-k, where NaN is the largest",
         (NAN,),
         always(_nan_wins),
         ("flag:nonfinite_expert_selected", "explained_by:nan_wins"),
@@ -260,7 +260,7 @@ FAULTS: Final = (
     Fault(
         "groups_ignored",
         "experts are selected from all groups",
-        "deepseek-ai/DeepSeek-V3#741",
+        "a port that leaves the groups out",
         (GROUPS,),
         always(_groups_ignored),
         ("explained_by:groups_ignored",),

@@ -110,7 +110,7 @@ FAULTS: Final = (
     Fault(
         "scale_not_applied",
         "the routed scaling factor is left out",
-        "vllm#45037",
+        "a scale that each side leaves to the other",
         (SCALED,),
         always(_scale_never),
         ("explained_by:scale_not_applied",),
@@ -134,7 +134,7 @@ FAULTS: Final = (
     Fault(
         "zero_over_zero",
         "scores that are all 0 are divided by their sum",
-        "vllm#39391",
+        "a division without a guard",
         (ZERO_SCORES,),
         always(_zero_over_zero),
         ("breach:nonfinite_weight",),
@@ -150,7 +150,7 @@ FAULTS: Final = (
     Fault(
         "softmax_over_the_selected",
         "weights are a softmax over the selected logits",
-        "MetaX-MACA/vLLM-metax#269",
+        "a softmax router's epilogue used again",
         (SELECT,),
         always(_softmax_weights),
         ("explained_by:softmax_over_selected", "explained_by:softmax_weights"),
@@ -158,7 +158,7 @@ FAULTS: Final = (
     Fault(
         "weights_in_other_slots",
         "ids are sorted again and their weights are not",
-        "tt-metal#55771",
+        "half of an output sorted again",
         (SELECT,),
         always(_other_slots),
         ("weights_in_other_slots",),
