@@ -127,7 +127,7 @@ class Arena:
         block = bank.read(0, len(rows))
         judged = judge_block(bank, front_weights(bank), block, with_control=False)
         judge = RowJudge(judged, self.geometry, self.scoring, self.policy)
-        return judge.differences(_some_rows(a, rows), _some_rows(b, rows), rank, rows)
+        return judge.differences(some_rows(a, rows), some_rows(b, rows), rank, rows)
 
     def _of_ranks(self, a: Routed, b: Routed, scene: Scene) -> Iterator[Difference]:
         """A path whose ranks differ in any bit: a near tie does not excuse it."""
@@ -141,7 +141,8 @@ class Arena:
                 yield Difference("rank_disagreement", faulty, row, rank, "identical")
 
 
-def _some_rows(out: Routed, rows: npt.NDArray[np.int64]) -> Routed:
+def some_rows(out: Routed, rows: npt.NDArray[np.int64] | slice) -> Routed:
+    """Return outputs of some rows, without latents."""
     return Routed(
         ids=out.ids[:, rows],
         weights=out.weights[:, rows],

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from ..launching import PathError
-from .arena import Arena, Run
+from .arena import Arena, Run, some_rows
 from .difference import Difference
 from .scene import F32, Scene
 from .search import Found
@@ -35,7 +35,7 @@ class Smallest:
         difference: what is said of it; its row is that of the scene.
         run: what both paths wrote for the scene.
         reproduced: whether the finding showed again when it was run once more; if not, the scene
-            is the found one. None: it was not tried.
+            is the launch as it was found. None: it was not tried.
         trials: scenes that were run for it.
     """
 
@@ -103,8 +103,14 @@ class _Reducer:
 
 
 def as_found(found: Found) -> Smallest:
-    """Return a finding as it was found, with all rows that were run with it."""
-    return Smallest(found.scene, found.difference, found.run, None, 0)
+    """Return a finding as it was found: its launch, and what was written for that."""
+    scene, run, one = found.scene, found.run, found.difference
+    first = one.row // scene.width * scene.width
+    part = slice(first, first + scene.width)
+    cut = Run(some_rows(run.a, part), some_rows(run.b, part), run.differences)
+    return Smallest(
+        scene.with_rows(scene.logits[part]), replace(one, row=one.row - first), cut, None, 0
+    )
 
 
 def minimise(arena: Arena, found: Found, *, thorough: bool = True) -> Smallest:

@@ -110,26 +110,30 @@ def _case(
     command: str,
 ) -> dict[str, Any]:
     geometry, scoring = arena.geometry, arena.scoring
+    # Launches before it may matter to a path, but not to what is said of its rows.
+    first = difference.row // scene.width * scene.width
+    launch = slice(first, first + scene.width)
     of_ranks = difference.kind == "rank_disagreement"
     sides = {}
     for side, path, out in zip(
         "ab", (arena.baseline, arena.candidate), (run.a, run.b), strict=True
     ):
         row, rank = difference.row, difference.rank
-        ids = out.ids[:, row] if of_ranks else out.ids[rank]
-        weights = out.weights[:, row] if of_ranks else out.weights[rank]
+        ids = out.ids[:, row] if of_ranks else out.ids[rank, launch]
+        weights = out.weights[:, row] if of_ranks else out.weights[rank, launch]
         sides[side] = {
             "label": path.name,
             "ids": ids.tolist(),
             "weights": [[number(w) for w in line] for line in weights],
         }
-    logits = scene.logits[difference.row : difference.row + 1] if of_ranks else scene.logits
+    own = slice(difference.row, difference.row + 1)
+    logits = scene.logits[own if of_ranks else launch]
     case: dict[str, Any] = {
         "id": f"hunt {difference.kind}",
         "topic": difference.text(),
         "source": command,
-        "note": f"width {scene.width}, {scene.ranks} ranks, row {difference.row}; wrong by the "
-        f"reference: {difference.faulty}",
+        "note": f"width {scene.width}, {scene.ranks} ranks, row {difference.row - first}; "
+        f"wrong by the reference: {difference.faulty}",
         "leading_axis": "rank" if of_ranks else "row",
         "scoring": {
             "function": scoring.function,

@@ -137,7 +137,8 @@ def test_what_does_not_show_again_is_said() -> None:
     assert result.found[0].difference.kind == "breach:duplicate_id"
     assert result.found[0].reproduced is False
     assert "did not show again" in result.text()
-    # The case holds what was written then, not what a second run gives.
+    # The case holds what was written then, and its launch alone, not what a second run gives.
+    assert len(result.found[0].case["logits"]) == result.found[0].scene.rows == 4
     assert result.found[0].explained["breaches_b"] == ["duplicate_id"]
 
 
