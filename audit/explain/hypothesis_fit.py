@@ -185,7 +185,7 @@ def _screen(other_set: Bools, most: int = SCREEN_ROWS) -> npt.NDArray[np.int64]:
 
 def _spread(fit: Fit, rows: npt.NDArray[np.int64], count: int) -> Fit:
     """A fit of some rows as one of all; of the others nothing was found."""
-    parts = {}
+    parts: dict[str, Any] = {}
     for name in ("bits", "ids", "close", "reference"):
         whole = np.zeros(count, np.bool_)
         whole[rows] = getattr(fit, name)

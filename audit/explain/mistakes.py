@@ -213,7 +213,7 @@ def group_eligible(geometry: Geometry, values: Array, best: int) -> Array:
     order = np.argsort(-np.where(np.isnan(totals), -np.inf, totals), axis=1, kind="stable")
     chosen = np.zeros(totals.shape, np.bool_)
     np.put_along_axis(chosen, order[:, : geometry.top_groups], True, axis=1)
-    return np.repeat(chosen, geometry.experts // geometry.groups, axis=1)
+    return np.asarray(np.repeat(chosen, geometry.experts // geometry.groups, axis=1))
 
 
 def weight_mistakes(scoring: ScoringRule, bias: Array) -> Iterator[Mistake]:

@@ -105,7 +105,7 @@ def _shares(values: Any, scale: float = SCORING.scale) -> Any:
     return values / values.sum(axis=1, keepdims=True) * scale
 
 
-PLANTED = {
+PLANTED: dict[str, Any] = {
     "biased_score_weights": lambda x, ids, bias: _shares(_exact(x, ids) + bias[ids]),
     "scale_applied_twice": lambda x, ids, bias: (
         _shares(_exact(x, ids)).astype(np.float32) * np.float32(SCORING.scale)

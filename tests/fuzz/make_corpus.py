@@ -29,6 +29,7 @@ TEXTS: dict[str, dict[str, str]] = {
         "a-claim-that-is-a-number": "name = 'x'\nclaim = 1\n",
         "digits": f"name = 'x'\n[[claim]]\nid = 'a'\nnumber = {DIGITS}\n",
         "exponent": "name = 'x'\n[[claim]]\nid = 'a'\nnumber = 1e999999999\n",
+        "an-exponent-that-no-decimal-holds": f"name = 'x'\n[[claim]]\nnumber = 2.6e-{DIGITS}\n",
         "deep": f"name = {DEEP}\n",
     },
     "case": {

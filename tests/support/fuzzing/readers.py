@@ -65,7 +65,6 @@ class Reader(ABC):
             WrongPass: it is accepted, and must not be.
         """
 
-
     def rehash(self, files: Files) -> dict[str, bytes]:
         """The input with every recorded digest made again, as a forger would."""
         return dict(files)
