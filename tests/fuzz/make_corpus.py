@@ -91,7 +91,9 @@ TEXTS: dict[str, dict[str, str]] = {
 
 EDITS: dict[str, dict[str, dict[str, Any]]] = {
     "bank": {
-        "digits": {"edits": [{"file": "bank.json", "old": '"rows": 5', "new": f'"rows": {DIGITS}'}]},
+        "digits": {
+            "edits": [{"file": "bank.json", "old": '"rows": 5', "new": f'"rows": {DIGITS}'}]
+        },
         "deep": {
             "edits": [{"file": "bank.json", "old": '"rows": 5', "new": f'"rows": {DEEP}'}]
         },
