@@ -13,7 +13,8 @@ from typing import Any, Final
 import numpy as np
 
 from ..metrics.findings import Bools, id_permutation
-from .hypothesis_fit import Failing, Fit, explained, fit_all, fit_pairs, fit_permutation
+from .fitter import Failing, Fit
+from .hypothesis_fit import explained, fit_all, fit_pairs, fit_permutation
 from .mistakes import Mistake
 
 OWN, REFERENCE = "own", "reference"
