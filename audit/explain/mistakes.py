@@ -194,7 +194,8 @@ def _order_mistakes() -> Iterator[Mistake]:
 def _index_epsilon(epsilon: float) -> Step:
     def keys(view: View) -> Array:
         experts = view.keys.shape[1]
-        return view.keys - np.arange(experts, dtype=np.float32) * np.float32(epsilon)
+        steps = np.arange(experts, dtype=np.float32) * np.float32(epsilon)
+        return np.asarray(view.keys - steps)
 
     return keys
 
