@@ -135,6 +135,13 @@ EDITS: dict[str, dict[str, dict[str, Any]]] = {
         "a-manifest-with-other-line-ends": {
             "edits": [{"file": "manifest.json", "old": "\n", "new": "\r\n"}]
         },
+        "a-coverage-without-its-reason": {
+            "edits": [{"file": "audit.json", "old": ',\n   "reason": ""', "new": ""}],
+            "rehash": True,
+        },
+        "a-file-name-of-4400-digits": {
+            "edits": [{"file": "manifest.json", "old": '"junit.xml"', "new": f'"{DIGITS}"'}]
+        },
         "another-verdict": {
             "edits": [{"file": "audit.json", "old": '"FAIL"', "new": '"PASS"'}], "rehash": True
         },
