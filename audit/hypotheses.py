@@ -11,18 +11,19 @@ import numpy.typing as npt
 from ..banks.bank import Bank
 from ..kernels.known_scores import form_scores
 from .explain.explanation import OWN, REFERENCE, Explanation, Named, Tried, explain_failing
-from .explain.hypothesis_fit import FORM_PREFIX, Failing
+from .explain.fitter import FORM_PREFIX, Failing
+from .explain.hypothesis_fit import SCREEN_ROWS
 from .explain.mistakes import Mistake, set_mistakes, weight_mistakes
-from .explain.select_steps import EXACT, Seen, same_set
+from .explain.select_steps import EXACT, Seen
 from .form_windows import windows_that_allow
 from .judged import JudgedBlock
+from .metrics.findings import Bools, same_as_expected
 from .metrics.rule_weights import rule_weights
 from .observed import BatchFinding
 from .policy import Policy
 
 F32 = npt.NDArray[np.float32]
 I32 = npt.NDArray[np.int32]
-Bools = npt.NDArray[np.bool_]
 
 MOST_SETS: Final = 256
 """Failing rows with another set than the reference's that are kept."""
@@ -30,7 +31,8 @@ MOST_WEIGHTS: Final = 64
 """Failing rows with the reference's set that are kept."""
 LIMIT: Final = (
     f"the first {MOST_SETS} with another set than the reference's and the first {MOST_WEIGHTS} "
-    "with its set, at the first width that has any"
+    f"with its set, at the first width that has any; a mistake that gives none of the first "
+    f"{SCREEN_ROWS} of each is not tried on more"
 )
 
 
@@ -71,7 +73,7 @@ class FailingRows:
         self.count = 0
         """Failing rows at ``width``, kept or not."""
         self._bias: F32 = np.empty(0, np.float32)
-        self._known_logits = True
+        self.known_logits = True
         self._kept: list[_Rows] = []
         self._room = {True: MOST_SETS, False: MOST_WEIGHTS}
 
@@ -99,7 +101,7 @@ class FailingRows:
             return
         self.width = width
         self.count += int(np.count_nonzero(failing))
-        other = ~same_set(ids, judged.selection.ids)
+        other = ~same_as_expected(ids, judged.selection.ids)
         rows = np.concatenate(
             [self._first(failing & other, True), self._first(failing & ~other, False)]
         )
@@ -107,7 +109,7 @@ class FailingRows:
             return
         self._bias = judged.bias
         # Logits in FP64 are exact products: no path has seen them.
-        self._known_logits = seen is not None or judged.logits.dtype == np.float32
+        self.known_logits = seen is not None or judged.logits.dtype == np.float32
         logits = judged.logits[rows].astype(np.float32)
         selection = judged.selection
         with np.errstate(over="ignore"):
@@ -140,7 +142,7 @@ class FailingRows:
             return None
         rows = _joined(self._kept)
         sources = {}
-        if self._known_logits:
+        if self.known_logits:
             sources[OWN] = self._failing(rows, rows.own)
         if not np.array_equal(rows.own.view(np.uint32), rows.logits.view(np.uint32)) or not sources:
             sources[REFERENCE] = self._failing(rows, rows.logits)
@@ -168,7 +170,7 @@ def lost_ties(judged: JudgedBlock, ids: I32, policy: Policy) -> Bools:
     keys, expected = judged.selection.keys, judged.selection.ids
     safe = np.clip(ids, 0, keys.shape[1] - 1)
     mine, theirs = (np.sort(np.take_along_axis(keys, i, axis=1), axis=1) for i in (safe, expected))
-    return np.asarray(~same_set(ids, expected) & (mine == theirs).all(axis=1))
+    return np.asarray(~same_as_expected(ids, expected) & (mine == theirs).all(axis=1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -216,7 +218,7 @@ class Explained:
         """Whether the certified bounds of score forms speak of these rows at all."""
         named = any(one.bits for one in self.explanation.named)
         sigmoid = self.source.bank.scoring.function == "sigmoid"
-        return sigmoid and self.source._known_logits and not named
+        return sigmoid and self.source.known_logits and not named
 
     def _finding(self, one: Named) -> BatchFinding:
         tried = self.explanation.tried

@@ -33,8 +33,9 @@ def read_toml(
         return tomllib.loads(Path(path).read_text(encoding="utf-8"), parse_float=parse_float)
     except OSError as error:
         raise InputError(what, where, "a readable file", error.strerror or "open") from error
-    # TOML and UTF-8 errors are ValueErrors, and so is a number of too many digits.
-    except (ValueError, RecursionError) as error:
+    # TOML and UTF-8 errors are ValueErrors, and so is a number of too many digits; a Decimal raises
+    # an ArithmeticError for an exponent that it cannot hold.
+    except (ValueError, ArithmeticError, RecursionError) as error:
         raise InputError(what, where, "a TOML file", str(error)) from error
 
 

@@ -29,7 +29,8 @@ HEADROOM = 3 << 30
 def _limit_memory() -> None:
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     limit = pages * resource.getpagesize() + HEADROOM
-    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    _, most = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (limit, most))
 
 
 def _show(record: dict[str, Any]) -> None:

@@ -22,7 +22,7 @@ from .load import Evidence
 from .manifest import document_text
 from .problems import Code, Problem
 from .reclassify import classes_of
-from .rejudge import recorded_policy, rejudge
+from .rejudge import recorded_facts, recorded_policy, rejudge
 from .write import RENDERED, RENDERED_GATE
 
 SCHEMAS: Final = {
@@ -251,12 +251,13 @@ def _all_widths(histograms: Histograms, bank: str) -> Iterator[str]:
 
 def _coverage(evidence: Evidence, histograms: Histograms) -> Iterator[Problem]:
     """What was run has counts, and what was not has none; banks stand in one order."""
-    coverage = evidence.record["coverage"]
-    ran = {(item["bank"], item["width"]) for item in coverage if item["ran"]}
+    # As the verdict reads them: a field that is left out has its default.
+    coverage = recorded_facts(evidence.record, str(evidence.directory)).coverage
+    ran = {(item.bank, item.width) for item in coverage if item.ran}
     for item in coverage:
-        if item["ran"] == bool(item["reason"]):
+        if item.ran == bool(item.reason):
             text = "a reason stands where, and only where, it was not run"
-            yield Problem(Code.COUNTS, f"{item['bank']} at width {item['width']}", text)
+            yield Problem(Code.COUNTS, f"{item.bank} at width {item.width}", text)
     counted = {place for place in histograms.places() if place[1] is not None}
     for bank, width in sorted(ran ^ counted, key=str):
         text = "told as run, and nothing was counted"
@@ -264,7 +265,7 @@ def _coverage(evidence: Evidence, histograms: Histograms) -> Iterator[Problem]:
             text = "counted, and not told as run"
         yield Problem(Code.COUNTS, f"{bank} at width {width}", text)
     named = [bank["name"] for bank in evidence.record["banks"]]
-    order = [bank for bank in dict.fromkeys(item["bank"] for item in coverage) if bank in named]
+    order = [bank for bank in dict.fromkeys(item.bank for item in coverage) if bank in named]
     if order != named:
         text = "in another order than they were run in"
         yield Problem(Code.BANKS_SWAPPED, f"{evidence.kind}.json: banks", text)

@@ -41,7 +41,12 @@ def _file(place: Path, name: str, recorded: str | None) -> list[Problem]:
     path = place / name
     if Path(name).name != name:
         return [Problem(Code.MANIFEST, f"files.{name}", "a name that points elsewhere")]
-    if not path.exists() and not path.is_symlink():
+    try:
+        there = path.exists() or path.is_symlink()
+    # A name that no file can have.
+    except OSError as error:
+        return [Problem(Code.MANIFEST, f"files.{name[:60]}", error.strerror or "no file's name")]
+    if not there:
         return [Problem(Code.MISSING_FILE, name, "named in the manifest and not there")]
     if path.is_symlink() or not path.is_file():
         return [Problem(Code.NOT_A_FILE, name, "a link or a directory")]

@@ -11,7 +11,7 @@ from ..metrics.findings import Bools
 from ..metrics.rule_weights import rule_weights
 from .case_rows import Verdict
 from .explanation import OWN, Explanation, explain_failing
-from .hypothesis_fit import Failing
+from .fitter import Failing
 from .judged_case import JudgedCase
 from .judged_path import JudgedPath
 from .mistakes import set_mistakes, weight_mistakes

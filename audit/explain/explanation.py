@@ -12,8 +12,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..metrics.findings import id_permutation
-from .hypothesis_fit import Bools, Failing, Fit, explained, fit_all, fit_pairs, fit_permutation
+from ..metrics.findings import Bools, id_permutation
+from .fitter import Failing, Fit
+from .hypothesis_fit import explained, fit_all, fit_pairs, fit_permutation
 from .mistakes import Mistake
 
 OWN, REFERENCE = "own", "reference"

@@ -194,7 +194,8 @@ def _order_mistakes() -> Iterator[Mistake]:
 def _index_epsilon(epsilon: float) -> Step:
     def keys(view: View) -> Array:
         experts = view.keys.shape[1]
-        return view.keys - np.arange(experts, dtype=np.float32) * np.float32(epsilon)
+        steps = np.arange(experts, dtype=np.float32) * np.float32(epsilon)
+        return np.asarray(view.keys - steps)
 
     return keys
 
@@ -213,7 +214,7 @@ def group_eligible(geometry: Geometry, values: Array, best: int) -> Array:
     order = np.argsort(-np.where(np.isnan(totals), -np.inf, totals), axis=1, kind="stable")
     chosen = np.zeros(totals.shape, np.bool_)
     np.put_along_axis(chosen, order[:, : geometry.top_groups], True, axis=1)
-    return np.repeat(chosen, geometry.experts // geometry.groups, axis=1)
+    return np.asarray(np.repeat(chosen, geometry.experts // geometry.groups, axis=1))
 
 
 def weight_mistakes(scoring: ScoringRule, bias: Array) -> Iterator[Mistake]:

@@ -9,15 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 from ...banks.geometry import Geometry, ScoringRule
-from ...kernels.contract import F32, I32
+from ...kernels.contract import F32
 from ...kernels.known_scores import form_scores, known_forms
 from ...kernels.reference_scores import round_scores
 from ...kernels.reference_scores import scores as exact_scores
 from ..metrics.ulp import ordered
-from .mistakes import RIGHT, Mistake, View, group_eligible
+from .mistakes import Mistake, View, group_eligible
 
 Array = npt.NDArray[Any]
-Bools = npt.NDArray[np.bool_]
 I64 = npt.NDArray[np.int64]
 
 EXACT: Final = "exact"
@@ -177,13 +176,3 @@ def _top(view: View, count: int) -> I64:
     best = np.argpartition(-np.maximum(places, _LOWEST + 1), count - 1, axis=1)[:, :count]
     order = np.argsort(-np.take_along_axis(places, best, axis=1), axis=1, kind="stable")
     return np.take_along_axis(best, order, axis=1).astype(np.int64)
-
-
-def same_set(ids: Array, other: Array) -> Bools:
-    """Return, for each row, whether both hold the same experts."""
-    return np.asarray((np.sort(ids, axis=1) == np.sort(other, axis=1)).all(axis=1))
-
-
-def right_ids(seen: Seen) -> I32:
-    """Return what exact arithmetic selects [row, slot]."""
-    return Selects(seen).ids(RIGHT, EXACT).astype(np.int32)

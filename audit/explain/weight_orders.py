@@ -130,5 +130,5 @@ def _normalised(name: str, values: Floats, sums: Floats, scoring: ScoringRule) -
     kind, _, end = name.partition("_")
     denominator = sums + epsilon if end == "eps" else np.where(sums > 0, sums, np.float32(1))
     if kind == "reciprocal":
-        return np.asarray(values * (scale / denominator))
-    return np.asarray((values / denominator) * scale)
+        return np.asarray((values * (scale / denominator)).astype(np.float32))
+    return np.asarray(((values / denominator) * scale).astype(np.float32))

@@ -10,11 +10,12 @@ import pytest
 import neartie
 from neartie.audit.explain.explain import explain_rows
 from neartie.audit.explain.explanation import OWN, Explanation, explain_failing
-from neartie.audit.explain.hypothesis_fit import Failing
+from neartie.audit.explain.fitter import Failing
 from neartie.audit.explain.mistakes import set_mistakes, weight_mistakes
-from neartie.audit.explain.select_steps import Seen, same_set
+from neartie.audit.explain.select_steps import Seen
 from neartie.audit.explain.weight_orders import SUM_ORDERS, arithmetics, weigh
 from neartie.audit.hypotheses import MOST_SETS
+from neartie.audit.metrics.findings import same_as_expected
 from neartie.audit.metrics.rule_weights import rule_weights
 from neartie.audit.metrics.weight_hypotheses import HYPOTHESES
 from neartie.audit.report.explanations import explanation_table
@@ -44,7 +45,7 @@ def explained(
     reference = reference_select(logits, bias, geometry, scoring)
     rule = rule_weights(ids, reference.scores, scoring).astype(np.float32)
     far = np.abs(weights.view(np.int32).astype(np.int64) - rule.view(np.int32)).max(axis=1) > 8
-    rows = np.flatnonzero(~same_set(ids, reference.ids) | far)
+    rows = np.flatnonzero(~same_as_expected(ids, reference.ids) | far)
     assert len(rows), "nothing is wrong"
     seen = Seen(geometry, scoring, logits, bias, ids.astype(np.int64), weights).rows(rows)
     failing = Failing(seen, reference.ids[rows], rule[rows], np.full(len(rows), 8, np.int64))
@@ -105,7 +106,7 @@ def _shares(values: Any, scale: float = SCORING.scale) -> Any:
     return values / values.sum(axis=1, keepdims=True) * scale
 
 
-PLANTED = {
+PLANTED: dict[str, Any] = {
     "biased_score_weights": lambda x, ids, bias: _shares(_exact(x, ids) + bias[ids]),
     "scale_applied_twice": lambda x, ids, bias: (
         _shares(_exact(x, ids)).astype(np.float32) * np.float32(SCORING.scale)
@@ -216,7 +217,7 @@ def test_ties_to_the_higher_id_are_named_under_the_contract() -> None:
     reference = reference_select(logits, bias, GEOMETRY, SCORING)
     mirrored = reference_select(logits[:, ::-1].copy(), bias[::-1].copy(), GEOMETRY, SCORING)
     ids = (EXPERTS - 1 - mirrored.ids).astype(np.int32)
-    cut = ~same_set(ids, reference.ids)
+    cut = ~same_as_expected(ids, reference.ids)
     if not cut.any():
         pytest.skip("no tie lies at the boundary with these inputs")
     weights = rule_weights(ids, reference.scores, SCORING).astype(np.float32)

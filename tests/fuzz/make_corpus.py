@@ -29,6 +29,7 @@ TEXTS: dict[str, dict[str, str]] = {
         "a-claim-that-is-a-number": "name = 'x'\nclaim = 1\n",
         "digits": f"name = 'x'\n[[claim]]\nid = 'a'\nnumber = {DIGITS}\n",
         "exponent": "name = 'x'\n[[claim]]\nid = 'a'\nnumber = 1e999999999\n",
+        "an-exponent-that-no-decimal-holds": f"name = 'x'\n[[claim]]\nnumber = 2.6e-{DIGITS}\n",
         "deep": f"name = {DEEP}\n",
     },
     "case": {
@@ -90,7 +91,9 @@ TEXTS: dict[str, dict[str, str]] = {
 
 EDITS: dict[str, dict[str, dict[str, Any]]] = {
     "bank": {
-        "digits": {"edits": [{"file": "bank.json", "old": '"rows": 5', "new": f'"rows": {DIGITS}'}]},
+        "digits": {
+            "edits": [{"file": "bank.json", "old": '"rows": 5', "new": f'"rows": {DIGITS}'}]
+        },
         "deep": {
             "edits": [{"file": "bank.json", "old": '"rows": 5', "new": f'"rows": {DEEP}'}]
         },
@@ -131,6 +134,13 @@ EDITS: dict[str, dict[str, dict[str, Any]]] = {
         },
         "a-manifest-with-other-line-ends": {
             "edits": [{"file": "manifest.json", "old": "\n", "new": "\r\n"}]
+        },
+        "a-coverage-without-its-reason": {
+            "edits": [{"file": "audit.json", "old": ',\n   "reason": ""', "new": ""}],
+            "rehash": True,
+        },
+        "a-file-name-of-4400-digits": {
+            "edits": [{"file": "manifest.json", "old": '"junit.xml"', "new": f'"{DIGITS}"'}]
         },
         "another-verdict": {
             "edits": [{"file": "audit.json", "old": '"FAIL"', "new": '"PASS"'}], "rehash": True

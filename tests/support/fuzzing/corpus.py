@@ -1,7 +1,7 @@
 """Inputs that once were interesting, kept as files: whole, or as what was changed of a seed.
 
-A JSON document beside each other file says ``changed`` (whole files) or ``edits`` (a text replaced
-by another, which outlives a seed that is made anew), and whether hashes are made again (``rehash``).
+A JSON document says ``changed`` (whole files) or ``edits`` (a text replaced by another, which
+outlives a seed that is made anew), and whether hashes are made again (``rehash``).
 """
 
 from __future__ import annotations

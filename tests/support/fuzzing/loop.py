@@ -94,6 +94,9 @@ def fuzz(
         seed: of the random generator; the same one gives the same inputs.
         extra: inputs that further ones are made from too.
         progress: called after every 1,000 inputs.
+
+    Raises:
+        ValueError: a seed is refused: it is no right input, and what is made of it tests little.
     """
     rng = random.Random(f"{reader.name} {seed}")
     count = Count(reader.name)
@@ -102,8 +105,11 @@ def fuzz(
     base = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=base if base.is_dir() else None) as name:
         place = Path(name) / "input"
-        for files in (*reader.seeds(), *extra):
+        seeds = reader.seeds()
+        for number, files in enumerate((*seeds, *extra)):
             outcome = _read(reader, files, place)
+            if number < len(seeds) and outcome.kind == "refused":
+                raise ValueError(f"seed {number} of {reader.name} is {outcome}")
             count.add(outcome, files)
             (good if outcome.kind == "accepted" else pool).append(files)
         start, before = time.perf_counter(), _peak_mb()

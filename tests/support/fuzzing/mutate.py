@@ -8,7 +8,9 @@ import math
 import random
 import re
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, TypeVar
+
+Value = TypeVar("Value")
 
 DEEP: Final = 3_000
 """Levels of a nested value: beyond Python's recursion limit."""
@@ -205,8 +207,8 @@ def mutate_bytes(data: bytes, rng: random.Random) -> bytes:
 
 
 def several(
-    value: Any, change: Callable[[Any, random.Random], Any], rng: random.Random, most: int = 4
-) -> Any:
+    value: Value, change: Callable[[Value, random.Random], Value], rng: random.Random, most: int = 4
+) -> Value:
     """A value changed one to ``most`` times, once mostly."""
     for _ in range(rng.choice((1, 1, 1, 2, most))):
         value = change(value, rng)

@@ -76,7 +76,7 @@ def cases() -> list[dict[str, Any]]:
     for name in ("router_cases.json", "router_cases_more.json"):
         content = json.loads((ROOT / "tests/data" / name).read_text())
         listed = content if isinstance(content, list) else content["cases"]
-        found += [case for case in listed if len(json.dumps(case)) < 3_000]
+        found += [case for case in listed if len(json.dumps(case)) < 1_200]
     return found
 
 
@@ -109,7 +109,7 @@ def _block(rows: int, ranks: int | None, rng: np.random.Generator, stage: Stage)
 def banks() -> list[Mapping[str, bytes]]:
     """A bank of every kind of file: hidden rows, logits, and partial sums of ranks."""
     rng = np.random.default_rng(0)
-    found = []
+    found: list[Mapping[str, bytes]] = []
     stages: tuple[tuple[Stage, int | None], ...] = (
         ("hidden", None),
         ("logits", None),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import base64
 import json
 import random
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -28,14 +30,15 @@ class SignatureReader(Reader):
     name, file = "signature", "some.dsse.json"
 
     def __init__(self) -> None:
-        # Lives as long as the reader; the evidence is never changed.
-        self._place = tempfile.TemporaryDirectory()
-        directory = Path(self._place.name) / "evidence"
+        # Lives as long as the process; the evidence is never changed.
+        base = Path(tempfile.mkdtemp(prefix="neartie-fuzz-"))
+        atexit.register(shutil.rmtree, base, ignore_errors=True)
+        directory = base / "evidence"
         directory.mkdir()
         for name, content in evidence_seeds()[1].items():
             (directory / name).write_bytes(content)
         self._evidence = load_evidence(directory)
-        key = _key(Path(self._place.name) / "key")
+        key = _key(base / "key")
         self._public = load_public_key(key.with_suffix(".pub"))
         path = sign_evidence(self._evidence, load_signing_key(key, lambda: None), signer="Ada")
         self._signed = path.read_bytes()
@@ -47,10 +50,7 @@ class SignatureReader(Reader):
 
     def mutate(self, files: Files, rng: random.Random) -> Files:
         data = files[self.file]
-        if rng.random() < 0.4:
-            data = _statement(data, rng)
-        else:
-            data = mutate_json(data, rng)
+        data = _statement(data, rng) if rng.random() < 0.4 else mutate_json(data, rng)
         return {self.file: data}
 
     def read(self, files: Files, place: Path) -> str:
