@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import cycle
 from typing import Final
 
 import ml_dtypes
@@ -13,14 +14,10 @@ from ..space import Space, ladder, stepped
 from .base import Scenes, Strategy
 from .ties import tied
 
-_LEVELS: Final = (-0.0, 1.0, -1.0, -1.5, -2.0, 7.0, 12.0, 1024.0, 2.0**24, -(2.0**24), 3e38)
+# One value for all experts: at -2 every key of a sigmoid lies below an initial candidate of -1.
+_LEVELS: Final = (-2.0, 7.0, 1.0, -(2.0**24), 2.0**24, -1.0, -0.0, 12.0, 1024.0, 3e38)
 
 Make = Callable[[Space, np.random.Generator], F32]
-
-
-def _level(space: Space, rng: np.random.Generator) -> F32:
-    """One value for all; at -1.5 and -2 every key is below an initial candidate of -1."""
-    return np.full(space.geometry.experts, rng.choice(_LEVELS), np.float32)
 
 
 def _spread(space: Space, rng: np.random.Generator) -> F32:
@@ -90,7 +87,6 @@ def _rounding(space: Space, rng: np.random.Generator) -> Scenes:
 
 
 _KINDS: Final[dict[str, Make]] = {
-    "level": _level,
     "spread": _spread,
     "two_binades": _two_binades,
     "narrow": _narrow,
@@ -103,9 +99,10 @@ _KINDS: Final[dict[str, Make]] = {
 
 
 def _biases(space: Space, rng: np.random.Generator) -> Scenes:
-    while True:
-        for make in _KINDS.values():
-            bias = make(space, rng)
+    """A level and a vector in turn, each list in its order."""
+    for level, make in zip(cycle(_LEVELS), cycle(_KINDS.values()), strict=False):
+        flat = np.full(space.geometry.experts, level, np.float32)
+        for bias in (flat, make(space, rng)):
             half = max(space.width, space.rows // 2)
             real = space.real(rng, half)
             near = real
