@@ -139,6 +139,15 @@ def test_a_cause_that_is_not_the_faults_is_counted() -> None:
         assert not fault.is_misled_by(code)
 
 
+@pytest.mark.parametrize("name", ["logits_off_by_1e-4", "padded_stride", "flush_to_zero"])
+def test_no_mistake_is_named_that_has_no_part_in_it(name: str) -> None:
+    """A select that is right for the logits it got makes no mistake, whatever the logits are."""
+    fault = fault_named(name)
+    result = run_fault(fault, fault.scenes[0], 12, 4)
+    assert result.outcome is Outcome.NAMED
+    assert result.misleading == ()
+
+
 @pytest.mark.parametrize(
     ("name", "width", "ranks", "reason"),
     [

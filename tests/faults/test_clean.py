@@ -49,7 +49,16 @@ def test_the_command_repeats_the_audit() -> None:
     )
 
 
-def test_the_stored_figures_are_of_a_thousand_banks_without_an_alarm() -> None:
+TANH = ("fused", "grouped_topk", "noaux_tc")
+
+
+def test_the_stored_alarms_are_those_that_the_page_tells_of() -> None:
+    """Small scores: 0.5 * tanh + 0.5 cancels, and ends beyond the budget of the rule's weights."""
     stored = json.loads(RESULTS.read_text(encoding="utf-8"))
     assert stored["banks"] == 1000
-    assert stored["false_alarms"] == []
+    assert len(stored["false_alarms"]) == 4
+    for alarm in stored["false_alarms"]:
+        assert alarm["failing"] == ["flag:weights_not_from_ids", "oracle_echo"]
+        for role in ("baseline", "candidate"):
+            select = alarm["pair"][role].partition("select=")[2].partition(",")[0]
+            assert select in TANH
