@@ -12,6 +12,7 @@ import numpy as np
 from ..banks.bank import Bank, RowBlock
 from ..banks.errors import EnvelopeError, InputError
 from ..kernels.contract import CapturingPath, Launch, Path, Routed
+from ..kernels.scores import declared_forms
 from .certificates import Place, certificates
 from .compare import BASELINE, CANDIDATE, RankRows, RowComparison, compare_rows
 from .detect import Detector
@@ -228,8 +229,8 @@ class BankRun:
                 rank,
                 replicas,
                 compare_rows(
-                    self._rank_rows(judged, a, rank),
-                    self._rank_rows(judged, b, rank),
+                    self._rank_rows(judged, self.pairing.baseline, a, rank),
+                    self._rank_rows(judged, self.pairing.candidate, b, rank),
                     judged,
                     self.bank.geometry,
                     self.bank.scoring,
@@ -241,9 +242,10 @@ class BankRun:
         self._last = Compared(a, b, ranks, weights)
         return self._last
 
-    def _rank_rows(self, judged: JudgedBlock, out: Routed, rank: int) -> RankRows:
-        ids = out.ids[rank]
-        return RankRows(ids, out.weights[rank], judged.logit_slack(out, rank, ids))
+    def _rank_rows(self, judged: JudgedBlock, path: Path, out: Routed, rank: int) -> RankRows:
+        ids, logits = out.ids[rank], None if out.logits is None else out.logits[rank]
+        forms = declared_forms(path.declared.score)
+        return RankRows(ids, out.weights[rank], judged.logit_slack(out, rank, ids), forms, logits)
 
     def _outputs(self, path: Path, launch: Launch, rows: int) -> Routed:
         return first_rows(run_path(path, launch), rows)

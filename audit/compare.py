@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..banks.geometry import Geometry, ScoringRule
+from ..kernels.scores import score
 from .judged import JudgedBlock
 from .launching import POISONS
 from .metrics.contracts import breaches, path_flags
@@ -35,11 +36,15 @@ class RankRows:
         ids: [row, slot] int32.
         weights: [row, slot] float32.
         logit_slack: [row] float64, how far its logits may be from the reference's.
+        score_forms: sigmoid forms that the path declares, names of ``scores.FORMS``.
+        logits: [row, expert] float32, the path's own; None where it has the bank's.
     """
 
     ids: I32
     weights: F32
     logit_slack: F64
+    score_forms: tuple[str, ...] = ()
+    logits: F32 | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,6 +162,12 @@ def _flags(
     if has_subnormals(coarse):
         # A subnormal score has few bits left: weights may follow from it as FP32 holds it.
         flags &= by(coarse.astype(np.float64))
+    if scoring.function == "sigmoid":
+        # A declared form is off by up to its own bound, which is many ULP of a small score.
+        logits = judged.logits.astype(np.float32) if side.logits is None else side.logits
+        for form in side.score_forms:
+            if (flags & np.uint16(WEIGHT_FLAGS)).any():
+                flags &= by(score(form, logits).astype(np.float64))
     if policy.flush_to_zero and has_subnormals(exact):
         # A path is only wrong where it is wrong by the flushed and by the plain scores.
         zeroed = flushed(exact)

@@ -120,6 +120,12 @@ FORMS: Final[dict[str, ScoreForm]] = {
     "identity": ScoreForm(5, True, "the logit itself", _identity),
 }
 
+
+def declared_forms(words: str) -> tuple[str, ...]:
+    """Return the sigmoid forms that a path's ``Declared.score`` tells, by their words."""
+    return tuple(name for name in ("exp", "tanh", "sigmoid") if FORMS[name].steps in words)
+
+
 FORM_VERSIONS: Final[dict[str, int]] = dict.fromkeys(FORMS, 1)
 """Raised when any bit of a form's scores changes; results are kept under name and version."""
 

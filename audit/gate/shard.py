@@ -12,6 +12,8 @@ import numpy.typing as npt
 from ...banks.bank import Bank, RowBlock
 from ...banks.open import open_bank
 from ...kernels.reference import reference_product
+from ...kernels.registry import make_path
+from ...kernels.scores import declared_forms
 from ..certificates import Place, certificates, severity
 from ..compare import BASELINE, CANDIDATE, RankRows, RowComparison, compare_rows
 from ..detect import FAR
@@ -112,6 +114,9 @@ class ShardJudge:
         self.plan = plan
         self.policy = Policy.model_validate(plan.policy)
         self.sides = plan.sides()
+        self._forms = tuple(
+            declared_forms(make_path(side.path).declared.score) for side in self.sides
+        )
         self._banks: dict[int, Bank] = {}
 
     def bank(self, number: int) -> Bank:
@@ -138,8 +143,8 @@ class ShardJudge:
         judged = judge_block(bank, front_weights(bank), block, with_control=False)
         slack = judged.logit_error
         comparison = compare_rows(
-            RankRows(part.ids[0], part.weights[0], slack),
-            RankRows(part.ids[1], part.weights[1], slack),
+            RankRows(part.ids[0], part.weights[0], slack, self._forms[0]),
+            RankRows(part.ids[1], part.weights[1], slack, self._forms[1]),
             judged,
             bank.geometry,
             bank.scoring,

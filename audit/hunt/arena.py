@@ -13,6 +13,7 @@ from ...banks.geometry import Geometry, ScoringRule
 from ...kernels.contract import Launch, Path, Routed
 from ...kernels.fast.compare import DIFFERENT, ULP_BINS
 from ...kernels.fast.plain import compare_pairs
+from ...kernels.scores import declared_forms
 from ..compare import BASELINE, CANDIDATE
 from ..judged import judge_block
 from ..launching import first_rows, front_weights, make_launch, run_path, told
@@ -126,7 +127,11 @@ class Arena:
         bank = self._bank(scene.with_rows(scene.logits[rows]))
         block = bank.read(0, len(rows))
         judged = judge_block(bank, front_weights(bank), block, with_control=False)
-        judge = RowJudge(judged, self.geometry, self.scoring, self.policy)
+        forms = {
+            BASELINE: declared_forms(self.baseline.declared.score),
+            CANDIDATE: declared_forms(self.candidate.declared.score),
+        }
+        judge = RowJudge(judged, self.geometry, self.scoring, self.policy, forms)
         return judge.differences(some_rows(a, rows), some_rows(b, rows), rank, rows)
 
     def _of_ranks(self, a: Routed, b: Routed, scene: Scene) -> Iterator[Difference]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -25,9 +25,14 @@ class RowJudge:
     """Judges rows of both paths on one rank, and each path against the reference."""
 
     def __init__(
-        self, judged: JudgedBlock, geometry: Geometry, scoring: ScoringRule, policy: Policy
+        self,
+        judged: JudgedBlock,
+        geometry: Geometry,
+        scoring: ScoringRule,
+        policy: Policy,
+        score_forms: Mapping[str, tuple[str, ...]],
     ) -> None:
-        self.judged, self.policy = judged, policy
+        self.judged, self.policy, self._score_forms = judged, policy, score_forms
         self._geometry, self._scoring = geometry, scoring
 
     def differences(
@@ -41,7 +46,8 @@ class RowJudge:
             rank: whose outputs.
             rows: [row] the scene's numbers of the block's rows.
         """
-        sides = {BASELINE: self._rows(a, rank), CANDIDATE: self._rows(b, rank)}
+        outputs = {BASELINE: a, CANDIDATE: b}
+        sides = {role: self._rows(role, out, rank) for role, out in outputs.items()}
         found = self._compare(sides[BASELINE], sides[CANDIDATE])
         kinds = [self._kind(found, sides, row) for row in range(len(rows))]
         if not any(kinds):
@@ -55,9 +61,9 @@ class RowJudge:
                     int(rows[row]),
                 )  # fmt: skip
 
-    def _rows(self, out: Routed, rank: int) -> RankRows:
-        ids = out.ids[rank]
-        return RankRows(ids, out.weights[rank], self.judged.logit_slack(out, rank, ids))
+    def _rows(self, role: str, out: Routed, rank: int) -> RankRows:
+        ids, forms = out.ids[rank], self._score_forms[role]
+        return RankRows(ids, out.weights[rank], self.judged.logit_slack(out, rank, ids), forms)
 
     def _reference(self) -> RankRows:
         """The reference as one side; where it has no finite weights, they are not compared."""
