@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Final
@@ -25,6 +26,8 @@ _PLAIN: Final = {
     "int32": pa.int32(),
     "int64": pa.int64(),
 }
+
+_MOST_VALUES: Final = 2**31 - 1
 
 
 def dtype_name(array: Array, what: str, where: str) -> str:
@@ -49,9 +52,17 @@ def key_field(name: str, dtype: str) -> pa.Field:
 
 
 def tensor_field(name: str, dtype: str, shape: tuple[int, ...]) -> pa.Field:
-    """Return the field of a tensor column; dtype and shape travel in its metadata."""
+    """Return the field of a tensor column; dtype and shape travel in its metadata.
+
+    Raises:
+        BankError: more values a record than Arrow's lists of one size hold.
+    """
     inner = pa.field("item", _storage(dtype), nullable=False)
-    kind = pa.list_(inner, int(np.prod(shape, dtype=np.int64)))
+    values = math.prod(shape)
+    if values > _MOST_VALUES:
+        expected = f"at most {_MOST_VALUES:,} values a record"
+        raise BankError(f"tensors.{name}.shape", list(shape), expected, "bank.json")
+    kind = pa.list_(inner, values)
     metadata = {"dtype": dtype, "shape": json.dumps(list(shape))}
     return pa.field(name, kind, nullable=False, metadata=metadata)
 

@@ -74,6 +74,6 @@ def test_weights_follow_from_scores_by_the_form_that_a_path_declares() -> None:
     """Small scores: 0.5 * tanh + 0.5 cancels, and ends beyond the budget of the rule's weights."""
     assert failing("route:select=noaux_tc") == set()
     undeclared = WrappedPath(base="route:select=noaux_tc", name="says-exp")
-    words = make_path("route:select=standalone").declared.score
+    words = neartie.make_path("route:select=standalone").declared.score
     undeclared.declared = replace(undeclared.declared, score=words)
     assert "flag:weights_not_from_ids" in failing(undeclared)

@@ -100,6 +100,9 @@ EDITS: dict[str, dict[str, dict[str, Any]]] = {
         "a-trillion-rows": {
             "edits": [{"file": "bank.json", "old": '"rows": 5', "new": '"rows": 1000000000000'}]
         },
+        "four-billion-values-a-record": {
+            "edits": [{"file": "bank.json", "old": '"shape": [8]', "new": '"shape": [4294967302]'}]
+        },
         "a-field-twice": {
             "edits": [{"file": "bank.json", "old": '"rows": 5', "new": '"rows": 5, "rows": 5'}]
         },
