@@ -101,7 +101,7 @@ EDITS: dict[str, dict[str, dict[str, Any]]] = {
             "edits": [{"file": "bank.json", "old": '"rows": 5', "new": '"rows": 1000000000000'}]
         },
         "four-billion-values-a-record": {
-            "edits": [{"file": "bank.json", "old": '"shape": [8]', "new": '"shape": [4294967302]'}]
+            "edits": [{"file": "bank.json", "old": " 8\n   ]", "new": " 4294967302\n   ]"}]
         },
         "a-field-twice": {
             "edits": [{"file": "bank.json", "old": '"rows": 5', "new": '"rows": 5, "rows": 5'}]
