@@ -12,6 +12,7 @@ from typing import Any
 from fuzzing.corpus import CORPUS
 
 DIGITS = "9" * 4_400
+LOGITS = '"logits_recorded": {\n   "dtype": "float32",\n   "shape": [\n    %d\n   ]'
 DEEP = "[" * 2_000 + "]" * 2_000
 
 TEXTS: dict[str, dict[str, str]] = {
@@ -101,7 +102,7 @@ EDITS: dict[str, dict[str, dict[str, Any]]] = {
             "edits": [{"file": "bank.json", "old": '"rows": 5', "new": '"rows": 1000000000000'}]
         },
         "four-billion-values-a-record": {
-            "edits": [{"file": "bank.json", "old": " 8\n   ]", "new": " 4294967302\n   ]"}]
+            "edits": [{"file": "bank.json", "old": LOGITS % 6, "new": LOGITS % 4294967302}]
         },
         "a-field-twice": {
             "edits": [{"file": "bank.json", "old": '"rows": 5', "new": '"rows": 5, "rows": 5'}]
