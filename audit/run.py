@@ -13,7 +13,7 @@ from ..banks.open import expand_banks
 from ..kernels.contract import Path as FrontPath
 from ..kernels.contract import check_width
 from ..kernels.cuda.lang import INTERPRETED
-from ..kernels.registry import check_path, make_path, spec_of
+from ..kernels.registry import as_path, spec_of
 from .bank_run import BankOutcome, BankRun, Pairing
 from .certificates import swaps_table
 from .claims.check import check_claims
@@ -92,7 +92,7 @@ def run_audit(
     if device not in ("cpu", "cuda"):
         raise InputError("device", device, "cpu or cuda", "run_audit")
     opened = _open(DEFAULT_BANKS if banks is None else banks, ranks)
-    first, second = _path(baseline, "baseline", device), _path(candidate, "candidate", device)
+    first, second = as_path(baseline, "baseline", device), as_path(candidate, "candidate", device)
     pairing = Pairing(
         first,
         second,
@@ -135,10 +135,6 @@ def run_audit(
         mine = Evidence(Path("this audit"), "audit", record, tables, {})
         record["claims"] = check_claims(claims, [mine]).as_dict()
     return AuditResult(record, swaps, values, counts, verdict)
-
-
-def _path(given: str | FrontPath, role: str, device: str) -> FrontPath:
-    return make_path(given, device) if isinstance(given, str) else check_path(given, role)
 
 
 def _spec(path: FrontPath, given: str | FrontPath) -> str | None:

@@ -189,6 +189,15 @@ def spec_of(path: Path, given: str | None) -> str | None:
     return path.name if _is_known(path.name.partition(":")[0]) else given
 
 
+def as_path(given: str | Path, where: str, device: str = "cpu") -> Path:
+    """Return the path that a spec makes, or the object itself where it is one.
+
+    Raises:
+        InputError: as ``make_path`` and ``check_path``.
+    """
+    return make_path(given, device) if isinstance(given, str) else check_path(given, where)
+
+
 def check_path(path: object, where: str) -> Path:
     """Return ``path`` where it is one: all that an audit reads of it before it runs is checked.
 

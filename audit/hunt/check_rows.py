@@ -12,10 +12,10 @@ import numpy.typing as npt
 from ...banks.errors import InputError
 from ...banks.geometry import Geometry, ScoringRule
 from ...kernels.contract import Path, check_width
+from ...kernels.registry import as_path
 from ..policy import Policy
 from .arena import prepared
 from .difference import Difference
-from .path_spec import path_of
 from .scene import Scene
 
 
@@ -101,7 +101,7 @@ def check_rows(
     rule = scoring if isinstance(scoring, ScoringRule) else ScoringRule(**dict(scoring or {}))
     scene = Scene(np.ascontiguousarray(rows), offsets, width, ranks)
     arena = prepared(
-        path_of(baseline, "baseline"), path_of(candidate, "candidate"), geometry, rule,
+        as_path(baseline, "baseline"), as_path(candidate, "candidate"), geometry, rule,
         policy or Policy(), scene,
     )  # fmt: skip
     differences = arena.run(scene).differences

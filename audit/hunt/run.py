@@ -12,12 +12,12 @@ from ...banks.bank import Bank
 from ...banks.errors import EnvelopeError, InputError
 from ...banks.open import open_bank
 from ...kernels.contract import Path, check_width
+from ...kernels.registry import as_path
 from ..environment import environment
 from ..gate.shard import at_logits, logits_of
 from ..policy import Policy, effective_policy
 from .arena import Arena, prepared
 from .minimise import as_found, minimise
-from .path_spec import path_of
 from .record import HuntResult
 from .scene import Scene
 from .search import Budget, Progress, Search
@@ -88,7 +88,7 @@ def hunt(
         raise InputError("experts", opened.geometry.experts, "at least 2", opened.name)
     opened.geometry.check_ranks(ranks)
     limits = effective_policy(policy or Policy(), [opened])
-    paths = path_of(baseline, "baseline"), path_of(candidate, "candidate")
+    paths = as_path(baseline, "baseline"), as_path(candidate, "candidate")
     names = [
         given if isinstance(given, str) else path.name
         for given, path in zip((baseline, candidate), paths, strict=True)

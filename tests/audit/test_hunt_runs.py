@@ -130,9 +130,9 @@ def test_bad_input_is_one_error(options: Any, message: str) -> None:
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("no_such_module:Path", "a module that imports"),
-        ("rare_faults:NoSuchClass", "a module that imports"),
-        ("rare_faults:K3_FAULTS", "a class or a factory"),
+        ("no_such_module:Path", "module:factory that can be imported"),
+        ("rare_faults:NoSuchClass", "module:factory that can be imported"),
+        ("rare_faults:K3_FAULTS", "a factory"),
         ("rare_faults:Boundary", "a factory"),
         ("rare_faults:logits_of", "a factory"),
         ("general:reduce=nothing", "reduce=nothing"),

@@ -51,7 +51,9 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("read", "finding", "text"), CASES, ids=["rank_major", "padded-8", "padded-3"])
+@pytest.mark.parametrize(
+    ("read", "finding", "text"), CASES, ids=["rank_major", "padded-8", "padded-3"]
+)
 def test_a_reading_is_named_from_logits_and_from_ids(read: Any, finding: str, text: str) -> None:
     seen = misread(read)
     shown = misread_shown(LOGITS, seen, WIDTH, RANKS)
