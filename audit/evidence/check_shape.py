@@ -39,6 +39,20 @@ class _Sample(_Shape):
     trials: int
 
 
+class _Named(_Shape):
+    name: str
+
+
+class _Group(_Shape):
+    first: int
+    widths: list[int]
+
+
+class _StartedGate(_Shape):
+    banks: list[_Named]
+    groups: list[_Group]
+
+
 class _Record(_Shape):
     record_version: int
     command: str
@@ -50,6 +64,10 @@ class _Record(_Shape):
     environment: dict[str, str | int | bool | None]
 
 
+class _Audit(_Record):
+    gate: _StartedGate | None
+
+
 class _Gate(_Record):
     plan: dict[str, Any]
     sample: _Sample | None
@@ -57,7 +75,7 @@ class _Gate(_Record):
 
 def check_shape(evidence: Evidence) -> Iterator[Problem]:
     """What cannot be checked further, because a section is missing or of another form."""
-    model = _Gate if evidence.kind == "gate" else _Record
+    model = _Gate if evidence.kind == "gate" else _Audit
     file = f"{evidence.kind}.json"
     try:
         model.model_validate_json(json.dumps(evidence.record))

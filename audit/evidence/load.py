@@ -58,7 +58,7 @@ def load_evidence(directory: str | Path) -> Evidence:
                 tables[name] = pq.read_table(path)
                 # Arrow takes a file's word for UTF-8 and for offsets until it is asked.
                 tables[name].validate(full=True)
-            except (pa.ArrowException, OSError) as error:
+            except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
                 raise InputError("file", path, "a Parquet table", str(error)) from error
     record = _document(place / f"{kind}.json")
     return Evidence(place, kind, record, tables, _document(place / MANIFEST_FILE))

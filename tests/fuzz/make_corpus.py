@@ -149,6 +149,14 @@ EDITS: dict[str, dict[str, dict[str, Any]]] = {
         "another-verdict": {
             "edits": [{"file": "audit.json", "old": '"FAIL"', "new": '"PASS"'}], "rehash": True
         },
+        "a-gate-of-another-form": {
+            "edits": [{"file": "audit.json", "old": '"gate": null', "new": '"gate": {"banks": 1}'}],
+            "rehash": True,
+        },
+        "no-gate": {
+            "edits": [{"file": "audit.json", "old": '"gate": null', "new": '"gates": null'}],
+            "rehash": True,
+        },
         "another-class": {
             "edits": [{"file": "audit.json", "old": "BEHAVIOURAL", "new": "BITWISE"}],
             "rehash": True,
