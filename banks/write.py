@@ -18,7 +18,15 @@ import pyarrow as pa
 from .arrow_tables import dtype_name, key_field, tensor_field, to_batch
 from .bank import KEYS, Array, Header, RowBlock
 from .errors import BankError
-from .schema import HEADER_FILE, RANKS_FILE, ROWS_FILE, SCHEMA_VERSION, WEIGHTS_FILE, parse_header
+from .schema import (
+    HEADER_FILE,
+    RANKS_FILE,
+    ROWS_FILE,
+    SCHEMA_VERSION,
+    WEIGHTS_FILE,
+    ProvenanceModel,
+    parse_header,
+)
 from .store import BLOCK_TENSORS, open_directory
 
 BATCH_ROWS: Final = 4096
@@ -286,8 +294,14 @@ def bank_document(
         "keys": dict(keys),
         "tensors": dict(tensors),
         "recorded": {name: {"width": width} for name, width in header.recorded_widths.items()},
-        "provenance": dict(header.provenance),
+        "provenance": _in_order(header.provenance),
     }
+
+
+def _in_order(provenance: Mapping[str, Any]) -> dict[str, Any]:
+    """The known fields first, as every reader gives them back: the same bits after a round trip."""
+    known = [name for name in ProvenanceModel.model_fields if name in provenance]
+    return {**{name: provenance[name] for name in known}, **provenance}
 
 
 def _measured(path: Path) -> dict[str, Any]:

@@ -30,10 +30,12 @@ class Mark:
     Attributes:
         rows: the rows of each call to record; None records all.
         keys: integer columns of a call's rows, or one number for all of them.
+        of: rows of a call, where a mask tells them; else None.
     """
 
     rows: Array | None = None
     keys: Mapping[str, Array | int] = field(default_factory=dict)
+    of: int | None = None
 
 
 def make_mark(rows: Any, keys: Mapping[str, Any]) -> Mark:
@@ -42,16 +44,18 @@ def make_mark(rows: Any, keys: Mapping[str, Any]) -> Mark:
     Raises:
         InputError: rows that do not ascend, or keys that are no integers or have a taken name.
     """
-    chosen = None if rows is None else _ascending(rows)
-    return Mark(chosen, {name: _key(name, values) for name, values in keys.items()})
-
-
-def _ascending(rows: Any) -> Array:
+    columns = {name: _key(name, values) for name, values in keys.items()}
+    if rows is None:
+        return Mark(None, columns)
     if not np.size(rows):
-        return np.zeros(0, np.int64)
+        return Mark(np.zeros(0, np.int64), columns)
     array = _integers(rows, "rows")
     if array.dtype.kind == "b":
-        return np.flatnonzero(array)
+        return Mark(np.flatnonzero(array), columns, len(array))
+    return Mark(_ascending(array), columns)
+
+
+def _ascending(array: Array) -> Array:
     whole = array.astype(np.int64)
     if (np.diff(whole) <= 0).any():
         raise InputError("rows", "numbers that do not ascend", "ascending", "mark")
@@ -138,6 +142,9 @@ class Stream:
     def _check(self, mark: Mark, count: int) -> None:
         """Refuse a mark that does not fit a call of ``count`` rows."""
         rows = mark.rows
+        if mark.of is not None and mark.of != count:
+            where = f"mark, layer {self.layer}"
+            raise InputError("mask rows", mark.of, f"{count}, as in the call", where)
         if rows is not None and len(rows) and not (rows[0] >= 0 and rows[-1] < count):
             got = int(rows[-1] if rows[0] >= 0 else rows[0])
             raise InputError("mark rows", got, f"0..{count - 1}", f"layer {self.layer}")

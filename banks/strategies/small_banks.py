@@ -69,7 +69,9 @@ def small_banks(
 
 
 def _stages() -> SearchStrategy[Stage]:
-    return st.sampled_from(sorted(STAGES, key=lambda name: name != "logits"))
+    # Rows without inputs run through no path.
+    stages = [name for name in STAGES if name != "outputs"]
+    return st.sampled_from(sorted(stages, key=lambda name: name != "logits"))
 
 
 def _least(ranks: int) -> int:
