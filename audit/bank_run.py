@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..banks.bank import Bank, RowBlock
-from ..banks.errors import EnvelopeError, InputError
+from ..banks.errors import EnvelopeError, InputError, printable
 from ..kernels.contract import CapturingPath, Launch, Path, Routed
 from ..kernels.scores import declared_forms
 from .certificates import Place, certificates
@@ -181,7 +181,7 @@ class BankRun:
             try:
                 reason = path.unavailable()
                 if reason:
-                    return f"{path.name}: {reason}"
+                    return f"{path.name}: {printable(str(reason))}"
                 path.check(launch)
             except EnvelopeError as error:
                 return f"{path.name}: {error}"

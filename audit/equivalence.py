@@ -76,7 +76,8 @@ def assert_equivalent(
         certified: also demand the bound of the set rate; the near-tie gate is started where the
             rows are too few.
         on_not_run: what happens where nothing could be run here (no GPU, a library that is
-            missing): ``fail``, or ``skip`` the test with the reason. A part that was not run fails.
+            missing): ``fail``, or ``skip`` the test with the reason. A part that was not run fails,
+            and so does a path that raised.
         out: write the evidence directory here, pass or fail; pytest's ``--neartie-out DIR`` does it
             for every call.
 
@@ -109,7 +110,7 @@ def assert_equivalent(
     if place is not None:
         result.write(place)
     found = objections(result, allow, certified=certified)
-    if result.verdict.state is State.NOT_RUN and on_not_run == "skip":
+    if result.verdict.state is State.NOT_RUN and on_not_run == "skip" and not _raised(result):
         _skip(f"neartie: not run: {'; '.join(found)}")
     if found:
         raise NotEquivalentError(failure_text(result, found, asked, place), result)
@@ -138,6 +139,17 @@ def objections(
     if seen not in allow and not texts:
         texts.append(f"the rows seen are {seen}, and this test allows {', '.join(allow)}")
     return texts
+
+
+def _raised(result: AuditResult) -> bool:
+    """Whether a path broke, which is no reason of the machine's."""
+    names = (result.record["baseline"]["name"], result.record["candidate"]["name"])
+    return any(
+        f": {name} raised " in reason.text
+        for reason in result.verdict.reasons
+        if reason.code == "not_run"
+        for name in names
+    )
 
 
 def _check(allow: Sequence[SignedClass], on_not_run: OnNotRun) -> None:

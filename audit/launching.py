@@ -6,15 +6,18 @@ import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from ..banks.bank import Bank, RowBlock
+from ..banks.errors import printable
 from ..kernels import contract
 from ..kernels.contract import BFLOAT16, FrontWeights, Launch, Recorded, Routed
 from .metrics.findings import bits
+
+_MOST_WORDS: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +120,10 @@ def run_path(path: contract.Path, launch: Launch, poison: Poison = POISONS[0]) -
 def told(error: BaseException) -> str:
     """Return an exception with the place that raised it, in one line."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{type(error).__name__}: {error} ({Path(frame.filename).name}:{frame.lineno})"
+    # Its words are somebody else's: no new line, no escape and no flood reaches a terminal.
+    words = printable(str(error))
+    words = words if len(words) <= _MOST_WORDS else f"{words[:_MOST_WORDS]}..."
+    return f"{type(error).__name__}: {words} ({Path(frame.filename).name}:{frame.lineno})"
 
 
 def poisoned_outputs(path: contract.Path, launch: Launch, poison: Poison) -> Routed:

@@ -57,11 +57,14 @@ def pytest_configure(config: pytest.Config) -> None:
     root = config.invocation_params.dir / given
     # The processes of pytest-xdist find what the others have written by then.
     if not hasattr(config, "workerinput"):
-        if root.exists() and (not root.is_dir() or any(root.iterdir())):
-            raise pytest.UsageError(
-                f"--neartie-out={given}, but should be a new or empty directory"
-            )
-        root.mkdir(parents=True, exist_ok=True)
+        expected = "but should be a new or empty directory"
+        try:
+            if root.exists() and (not root.is_dir() or any(root.iterdir())):
+                raise pytest.UsageError(f"--neartie-out={given}, {expected} [pytest]")
+            root.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            reason = error.strerror or type(error).__name__
+            raise pytest.UsageError(f"--neartie-out={given}, {expected} [{reason}]") from error
     keeper = config.stash[_KEEPER] = EvidenceKeeper(root)
     keep_with(keeper)
 

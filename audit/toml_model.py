@@ -11,6 +11,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from ..banks.errors import InputError
+from .small_file import read_small
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -30,9 +31,10 @@ def read_toml(
     """
     where = str(path)
     try:
-        return tomllib.loads(Path(path).read_text(encoding="utf-8"), parse_float=parse_float)
-    except OSError as error:
-        raise InputError(what, where, "a readable file", error.strerror or "open") from error
+        text = read_small(Path(path), what, "a readable file")
+        return tomllib.loads(text, parse_float=parse_float)
+    except InputError:
+        raise
     # TOML and UTF-8 errors are ValueErrors, and so is a number of too many digits; a Decimal raises
     # an ArithmeticError for an exponent that it cannot hold.
     except (ValueError, ArithmeticError, RecursionError) as error:

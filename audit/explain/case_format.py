@@ -20,6 +20,7 @@ from pydantic import (
 )
 
 from ...banks.errors import InputError
+from ..small_file import read_small
 
 LeadingAxis = Literal["row", "rank", "step"]
 
@@ -148,9 +149,7 @@ def parse_cases(text: str, where: str) -> Mapping[str, Any] | Sequence[Any]:
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise InputError("file", path, f"readable ({error.strerror})", "cases") from None
+        return read_small(path, "file", "readable")
     except UnicodeDecodeError:
         raise InputError("content", "bytes that are not UTF-8", "JSON text", str(path)) from None
 

@@ -110,7 +110,9 @@ class HuntResult:
         lines += ["", f"{self.rows:,} rows in {self.seconds:.1f} s"]
         if self.interrupted:
             lines.append("interrupted before its budget was spent")
-        if not self.found:
+        if not self.found and not any(one.scenes for one in self.tried):
+            lines.append("NOT RUN: the paths computed no scene")
+        elif not self.found:
             limits = f"{self.policy.window_ulp} ULP, weights {self.policy.weight_budget_ulp} ULP"
             lines.append(f"nothing found outside the window ({limits})")
         for number, witness in enumerate(self.found, start=1):

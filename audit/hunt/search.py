@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 import numpy as np
 
@@ -38,6 +39,9 @@ class Tried:
     refused: int = 0
     reason: str = ""
     idle: bool = False
+
+
+_MOST_REFUSED: Final = 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,6 +104,11 @@ class _Turns:
             scene = next(self._scenes)
         return scene
 
+    @property
+    def hopeless(self) -> bool:
+        """Whether the paths computed none of its scenes: refusals spend no rows."""
+        return self.tried.refused >= _MOST_REFUSED and not self.tried.scenes
+
     def refused(self, reason: str) -> None:
         """Count a scene that a path could not compute."""
         tried = self.tried
@@ -157,6 +166,7 @@ class Search:
                 self._turn(one)
                 if self._spent():
                     return
+            running = [one for one in running if not one.hopeless]
             if self.found and not self.budget.keep_going:
                 return
 

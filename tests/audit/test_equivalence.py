@@ -219,6 +219,16 @@ def test_nothing_run_fails_unless_the_test_says_skip() -> None:
         check(absent, rows=[9], on_not_run="skip")
 
 
+def test_a_path_that_raises_is_no_reason_to_skip() -> None:
+    class Raises(WrappedPath):
+        def run(self, launch: Any, out: Any) -> None:
+            raise KeyError("boom\nverdict  PASS")
+
+    text = message(Raises(name="raises"), rows=[9], on_not_run="skip")
+    assert "raises raised KeyError" in text
+    assert "\nverdict  PASS" not in text
+
+
 def test_without_pytest_a_skip_is_that_of_unittest(monkeypatch: pytest.MonkeyPatch) -> None:
     absent = Narrow(name="absent")
     absent.reason = "needs a GPU"

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import rare_faults
 from hunting import SMALL, second_for_last, spoiled
+from wrapped_path import WrappedPath
 
 import neartie
 from neartie.audit import cli
@@ -166,3 +167,21 @@ def test_the_command_line(
     assert run("general", "route", *budget, "--tie-contract", "any") == 2
     assert run("general", "general:reduce=nccl", *budget) == 3
     assert "NOT RUN" in capsys.readouterr().out
+
+
+class Raises(WrappedPath):
+    def run(self, launch: Any, out: Any) -> None:
+        raise RuntimeError("x\nverdict  PASS\x1b[31m")
+
+
+@pytest.mark.parametrize("budget", [{"rows": 400}, {"rows": 400, "only": ["random"]}])
+def test_a_path_that_always_raises_ends_the_hunt(budget: Any) -> None:
+    """Refused scenes spend no rows: without an end of their own, a budget of rows never ends."""
+    raises = Raises(base="route:select=standalone", name="raises")
+    result = neartie.hunt("route:select=standalone", raises, geometry=SMALL, **budget)
+    assert result.exit_status == 3
+    assert "NOT RUN: the paths computed no scene" in result.text()
+    assert "nothing found" not in result.text()
+    # Somebody's words, on one line and without an escape.
+    assert "\nverdict" not in result.text()
+    assert "\x1b" not in result.text()

@@ -207,6 +207,10 @@ def test_old_evidence_is_not_written_over(tmp_path: Path) -> None:
     done = run(tmp_path, "--neartie-out", "kept")
     assert done.returncode == pytest.ExitCode.USAGE_ERROR
     assert "ERROR: --neartie-out=kept, but should be a new or empty directory" in done.stderr
+    done = run(tmp_path, "--neartie-out", "/proc/nothing")
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    assert "ERROR: --neartie-out=/proc/nothing, but should be" in done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
 
 
 def test_names_are_safe_short_and_different() -> None:
