@@ -12,7 +12,7 @@ from ..kernels.scores import score
 from .judged import JudgedBlock
 from .launching import POISONS
 from .metrics.contracts import breaches, path_flags
-from .metrics.flags import WEIGHT_FLAGS
+from .metrics.flags import WEIGHT_FLAGS, RowFlag
 from .metrics.flush import flushed, has_subnormals
 from .metrics.swaps import SET_CODE, SetClass, SetDifferences, classify_sets
 from .metrics.weights import align, classify_weights
@@ -163,11 +163,13 @@ def _flags(
         # A subnormal score has few bits left: weights may follow from it as FP32 holds it.
         flags &= by(coarse.astype(np.float64))
     if scoring.function == "sigmoid":
-        # A declared form is off by up to its own bound, which is many ULP of a small score.
+        # A declared form is off by up to its own bound, which is many ULP of a small score. Their
+        # sum is another matter: weights that add up wrongly do so by every form.
+        unlike = np.uint16(RowFlag.WEIGHTS_NOT_FROM_IDS)
         logits = judged.logits.astype(np.float32) if side.logits is None else side.logits
         for form in side.score_forms:
-            if (flags & np.uint16(WEIGHT_FLAGS)).any():
-                flags &= by(score(form, logits).astype(np.float64))
+            if (flags & unlike).any():
+                flags &= by(score(form, logits).astype(np.float64)) | ~unlike
     if policy.flush_to_zero and has_subnormals(exact):
         # A path is only wrong where it is wrong by the flushed and by the plain scores.
         zeroed = flushed(exact)
