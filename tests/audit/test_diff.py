@@ -231,13 +231,21 @@ def test_gates_compare_and_kinds_do_not_mix(make_evidence: MakeEvidence) -> None
         ("verdict.state", lambda r: r["verdict"].update(state="GOOD")),
         ("set_rate", lambda r: r["policy"].update(set_rate=None)),
         ("confidence", lambda r: r["policy"].update(confidence=1.0)),
-        ("widths.1.set_rate_upper", lambda r: r["widths"][1].update(set_rate_upper=float("nan"))),
+        ("widths.1.set_rate_upper", lambda r: r["widths"][1].update(set_rate_upper="none")),
     ],
 )
 def test_a_record_of_another_shape_is_named(
     make_evidence: MakeEvidence, field: str, edit: Edit
 ) -> None:
     with pytest.raises(InputError, match=rf"^{field}=.*audit\.json\]$"):
+        evidence_diff(make_evidence("a", edit), make_evidence("b"))
+
+
+def test_a_record_with_a_number_that_is_none_is_not_read(make_evidence: MakeEvidence) -> None:
+    def edit(record: dict[str, Any]) -> None:
+        record["widths"][1]["set_rate_upper"] = float("nan")
+
+    with pytest.raises(InputError, match=r"^file=.*audit\.json, .*NaN is no finite number"):
         evidence_diff(make_evidence("a", edit), make_evidence("b"))
 
 
