@@ -1,7 +1,5 @@
 """The README's examples run, and print what it shows."""
 
-import contextlib
-import io
 import re
 from pathlib import Path
 
@@ -32,10 +30,10 @@ def test_console_blocks_print_what_they_show(block: Block, monkeypatch: pytest.M
 
 def test_the_own_path_prints_what_the_text_says(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "_entries", dict(registry._entries))
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
-        PageRun("README.md").run(PYTHON[0])
-    first, *rest = printed.getvalue().splitlines()
+    page = PageRun("README.md")
+    page.run(PYTHON[0])
+    assert page.printed is not None
+    first, *rest = page.printed
     assert first == "FAIL BEHAVIOURAL"
     assert any("every launch is wrong from its row 11 on" in line for line in rest)
     assert "every launch is wrong from its row 11 on" in README

@@ -70,7 +70,7 @@ def small_banks(
 
 def _stages() -> SearchStrategy[Stage]:
     # Rows without inputs run through no path.
-    stages = [name for name in STAGES if name != "outputs"]
+    stages: list[Stage] = [name for name in STAGES if name != "outputs"]
     return st.sampled_from(sorted(stages, key=lambda name: name != "logits"))
 
 

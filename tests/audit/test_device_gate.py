@@ -391,7 +391,7 @@ def test_rows_made_on_the_device_are_the_banks(
     device: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sides = ("standalone", "fused:score=tanh.approx")
-    options = SMALL | {"rows": 3_000, "sample_every": 100}
+    options: dict[str, Any] = SMALL | {"rows": 3_000, "sample_every": 100}
     read = run_gate(*sides, **options, device="cuda")
     monkeypatch.setattr(device_shard, "_kernels", streaming)
     monkeypatch.setattr(device_shard, "STREAM_ROWS_AT_ONCE", 700)

@@ -110,7 +110,8 @@ class PageRun:
     def __init__(self, name: str) -> None:
         self.name = name
         self.namespace: dict[str, Any] = {"__name__": f"page_{name}"}
-        self._printed: list[str] | None = None
+        self.printed: list[str] | None = None
+        """What the last Python block printed."""
 
     def run(self, block: Block) -> None:
         """Save a file, run Python, or run commands and hold what they print to what is shown."""
@@ -121,10 +122,10 @@ class PageRun:
             printed = io.StringIO()
             with contextlib.redirect_stdout(printed):
                 exec(compile("\n" * block.line + block.text, self.name, "exec"), self.namespace)
-            self._printed = [line.rstrip() for line in printed.getvalue().splitlines()]
+            self.printed = [line.rstrip() for line in printed.getvalue().splitlines()]
         elif block.kind == "text":
-            assert self._printed is not None, f"{where}: no Python block printed this"
-            assert_prints(self._printed, block.text.splitlines(), where)
+            assert self.printed is not None, f"{where}: no Python block printed this"
+            assert_prints(self.printed, block.text.splitlines(), where)
         elif block.kind == "console":
             for words, shown in commands_of(block):
                 assert_prints(run_command(words), shown, where)

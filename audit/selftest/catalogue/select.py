@@ -141,7 +141,8 @@ def _groups_ignored(clean: Path, launch: Launch, out: Routed) -> None:
 def _index_epsilon(clean: Path, launch: Launch, out: Routed) -> None:
     scores, keys = scores_and_keys(launch, exchanged(clean, launch, out))
     steps = np.arange(keys.shape[1], dtype=np.float32) * _INDEX_EPSILON
-    write_selection(launch, out, scores, top_k(keys - steps, launch.geometry.top_k))
+    later = (keys - steps).astype(np.float32)
+    write_selection(launch, out, scores, top_k(later, launch.geometry.top_k))
 
 
 def _last_slot(clean: Path, launch: Launch, out: Routed) -> None:
