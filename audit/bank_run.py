@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from ..banks.bank import Bank, RowBlock
-from ..banks.errors import EnvelopeError, InputError, printable
 from ..kernels.contract import CapturingPath, Launch, Path, Routed
 from ..kernels.scores import declared_forms
 from .certificates import Place, certificates
@@ -26,10 +25,10 @@ from .launching import (
     first_rows,
     front_weights,
     make_launch,
+    refusal,
     run_path,
     same_bits,
     tensors,
-    told,
 )
 from .metrics.swaps import boundary_counts
 from .metrics.weights import step_bins
@@ -177,20 +176,7 @@ class BankRun:
     def _refusal(self, width: int) -> str:
         block = self.bank.read(0, min(width, self.bank.rows))
         launch = make_launch(self.bank, self.weights, block, width, self.pairing.ranks)
-        for path in (self.pairing.baseline, self.pairing.candidate):
-            try:
-                reason = path.unavailable()
-                if reason:
-                    return f"{path.name}: {printable(str(reason))}"
-                path.check(launch)
-            except EnvelopeError as error:
-                return f"{path.name}: {error}"
-            # A third party's check that breaks is a reason not to run, not a traceback.
-            except (Exception, SystemExit) as error:
-                if isinstance(error, InputError):
-                    raise
-                return f"{path.name} raised {told(error)}"
-        return ""
+        return refusal((self.pairing.baseline, self.pairing.candidate), launch)
 
     def _width(self, judged: JudgedBlock, width: int) -> None:
         block = judged.block

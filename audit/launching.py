@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..banks.bank import Bank, RowBlock
-from ..banks.errors import printable
+from ..banks.errors import EnvelopeError, InputError, printable
 from ..kernels import contract
 from ..kernels.contract import BFLOAT16, FrontWeights, Launch, Recorded, Routed
 from .metrics.findings import bits
@@ -115,6 +115,28 @@ def run_path(path: contract.Path, launch: Launch, poison: Poison = POISONS[0]) -
         except (Exception, SystemExit) as error:
             raise PathError(f"{path.name} raised {told(error)}") from error
     return out
+
+
+def refusal(paths: Iterable[contract.Path], launch: Launch) -> str:
+    """Return why the first of the paths that refuses a launch does not run it; empty if none does.
+
+    Raises:
+        InputError: a path was asked for what is no input of its.
+    """
+    for path in paths:
+        try:
+            reason = path.unavailable()
+            if reason:
+                return f"{path.name}: {printable(str(reason))}"
+            path.check(launch)
+        except EnvelopeError as error:
+            return f"{path.name}: {error}"
+        # A third party's check that breaks is a reason not to run, not a traceback.
+        except (Exception, SystemExit) as error:
+            if isinstance(error, InputError):
+                raise
+            return f"{path.name} raised {told(error)}"
+    return ""
 
 
 def told(error: BaseException) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ...banks.errors import EnvelopeError, InputError
+from ...banks.errors import EnvelopeError
 from ...banks.geometry import Geometry, ScoringRule
 from ...kernels.contract import Launch, Path, Routed
 from ...kernels.fast.compare import DIFFERENT, ULP_BINS
@@ -16,7 +16,7 @@ from ...kernels.fast.plain import compare_pairs
 from ...kernels.scores import declared_forms
 from ..compare import BASELINE, CANDIDATE
 from ..judged import judge_block
-from ..launching import first_rows, front_weights, make_launch, run_path, told
+from ..launching import first_rows, front_weights, make_launch, refusal, run_path
 from ..metrics.findings import rank_disagreement
 from ..policy import Policy
 from ..rank_parts import distinct_ranks
@@ -59,20 +59,7 @@ class Arena:
 
     def refusal(self, scene: Scene) -> str | None:
         """Return why a path does not run such a scene here, or None."""
-        for path in (self.baseline, self.candidate):
-            try:
-                reason = path.unavailable()
-                if reason:
-                    return f"{path.name}: {reason}"
-                path.check(self._launch(scene))
-            except EnvelopeError as error:
-                return f"{path.name}: {error}"
-            # A third party's check that breaks is a reason not to run, not a traceback.
-            except (Exception, SystemExit) as error:
-                if isinstance(error, InputError):
-                    raise
-                return f"{path.name} raised {told(error)}"
-        return None
+        return refusal((self.baseline, self.candidate), self._launch(scene)) or None
 
     def ids(self, role: str, scene: Scene) -> I32:
         """Return one path's ids [row, slot] on rank 0.
