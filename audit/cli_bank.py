@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from .cli_bank_files import export, import_
-from .cli_bank_rows import compare, merge, sample, select, split
+from .cli_bank_rows import at_logits, compare, merge, sample, select, split
 from .cli_bank_text import made
 
 bank_app = typer.Typer(
@@ -90,5 +90,5 @@ def _progress(verb: str) -> Callable[[int, int], None]:
 
 
 bank_app.command(name="import")(import_)
-for _command in (export, select, sample, split, merge, compare):
+for _command in (export, select, sample, split, merge, at_logits, compare):
     bank_app.command()(_command)

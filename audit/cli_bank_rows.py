@@ -1,4 +1,4 @@
-"""``neartie bank select|sample|split|merge|compare``: banks of the rows of others."""
+"""``neartie bank select|sample|split|merge|compare|at-logits``: banks of the rows of others."""
 
 from __future__ import annotations
 
@@ -108,6 +108,17 @@ def merge(
     else:
         digest = merge_rows(opened, out, shift_steps=shift_steps, name=name)
     made(Path(out), digest, as_json)
+
+
+def at_logits(bank: Spec, directory: Out, name: Name = None, as_json: Json = False) -> None:
+    """Write the same rows, starting at the logits that were recorded with them.
+
+    For a gate that rounds its logits on purpose: what follows them is then judged on what it had.
+    """
+    from ..banks import restage
+    from ..banks.open import open_bank
+
+    made(directory, restage.at_logits(open_bank(bank), directory, name), as_json)
 
 
 def compare(
