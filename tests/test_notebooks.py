@@ -2,11 +2,13 @@
 
 import ast
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import altair as alt
 import pytest
+import torch
 
 # What each one is there to show, as it prints it.
 SHOWN = {
@@ -14,10 +16,20 @@ SHOWN = {
     "certify": "window for biases in -1..1: ",
     "explore_audit": "explained_by:bf16_bias",
     "first_audit": "explained_by:bf16_bias",
+    "record_from_a_model": "bf16_bias reproduces",
     "schedules": "8 ranks {'one_shot_fp32': '2.35e-03', 'two_level': '2.98e-03'",
     "width_dependence": "'against': 9, 'rows': 60, 'differing': {'latent': 51, 'logits': 0,",
 }
 NOTEBOOKS = sorted((Path(__file__).resolve().parent.parent / "notebooks").glob("*.ipynb"))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
+    """Small products: threads that wait for each other only take time from other tests."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 def code_cells(path: Path) -> list[dict[str, Any]]:
