@@ -3,17 +3,15 @@
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
+from doc_blocks import PageRun, blocks_of
 
 from neartie.banks.recording.ready import READY
 
-ROOT = Path(__file__).resolve().parent.parent
-PAGE = (ROOT / "docs" / "recording.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-PYTHON = [text for kind, text in BLOCKS if kind == "python"]
+PATH = Path(__file__).resolve().parent.parent / "docs" / "recording.md"
+PAGE = PATH.read_text(encoding="utf-8")
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -26,29 +24,27 @@ def one_thread() -> Iterator[None]:
 
 
 def test_the_blocks_print_what_the_page_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    names: dict[str, Any] = {}
-    printed = []
-    for block in PYTHON:
-        exec(compile(block, "recording.md", "exec"), names)
-        printed.append(capsys.readouterr().out.strip())
-    # The first tells times; its words are those of the block that shows it.
-    shown = next(text for kind, text in BLOCKS if kind == "text").strip()
-    assert _without_figures(printed[0]) == _without_figures(shown)
-    for line in printed[1:]:
-        assert f"It prints `{line}`" in PAGE
+    monkeypatch.setenv("NO_COLOR", "1")
+    run, blocks = PageRun("recording.md"), blocks_of(PATH)
+    timed = next(block for block in blocks if block.kind == "text")
+    for block, following in zip(blocks, [*blocks[1:], None], strict=True):
+        if block is timed:
+            # It tells times; its words are those that were printed.
+            assert run.printed is not None
+            assert _without_figures("\n".join(run.printed)) == _without_figures(block.text)
+            continue
+        run.run(block)
+        shown = following is not None and following.kind == "text"
+        if block.kind == "python" and run.printed and not shown:
+            assert f"It prints `{run.printed[0]}`" in PAGE
+            assert len(run.printed) == 1
 
 
 def _without_figures(text: str) -> str:
-    return re.sub(r"[\d.,]+(?: [kM]B)?", "#", text)
-
-
-def test_every_block_is_one_that_is_run_or_shown() -> None:
-    assert [kind for kind, _ in BLOCKS].count("console") == 1
-    assert {kind for kind, _ in BLOCKS} == {"console", "python", "text"}
-    assert len(PYTHON) == 6
+    return re.sub(r"[\d.,]+(?: [kM]B)?", "#", text.strip())
 
 
 def test_the_page_names_every_ready_spec() -> None:
