@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,12 @@ def run_cell(source: str, name: str, namespace: dict[str, Any]) -> None:
 
 def test_there_are_notebooks() -> None:
     assert NOTEBOOKS
+
+
+def test_the_site_names_every_notebook() -> None:
+    page = NOTEBOOKS[0].parent.parent / "docs" / "index.md"
+    named = re.findall(r"^\| `(\w+)\.ipynb` \|", page.read_text(encoding="utf-8"), re.MULTILINE)
+    assert sorted(named) == [path.stem for path in NOTEBOOKS]
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)

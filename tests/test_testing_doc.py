@@ -20,7 +20,7 @@ TESTS = [text for kind, text in BLOCKS if kind == "python" and "def test_" in te
 def test_every_block_is_one_that_is_run() -> None:
     assert {kind for kind, _ in BLOCKS} == {"python", "text"}
     assert set(SHOWN) == set(SCRIPTS)
-    assert (len(SCRIPTS), len(TESTS)) == (2, 4)
+    assert (len(SCRIPTS), len(TESTS)) == (2, 5)
 
 
 @pytest.mark.parametrize("block", SCRIPTS, ids=range(len(SCRIPTS)))
@@ -57,6 +57,8 @@ def test_the_tests_pass(tmp_path: Path) -> None:
     assert (status, outcomes.others) == (pytest.ExitCode.OK, [])
     for name in (
         "test_route_may_replace_general",
+        "test_the_default_contract_leaves_ties_open",
+        "test_lower_id_holds_a_path_to_its_tie_rule",
         "test_two_workers_copy_the_same_bits[saturated]",
         "test_two_workers_copy_the_same_bits[bias=-inf]",
         "test_two_workers_copy_the_same_bits[gap=1]",
