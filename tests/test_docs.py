@@ -72,9 +72,14 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
         check=False,
     )
     assert built.returncode == 0, built.stdout + built.stderr
-    reference = (tmp_path / "build" / "site" / "reference" / "index.html").read_text("utf-8")
+    site = tmp_path / "build" / "site"
+    reference = (site / "reference" / "index.html").read_text("utf-8")
     # The docstrings are there, and not only their names.
     assert "Run two paths side by side over banks, widths and ranks" in reference
+    # A page becomes a directory: its link to a file beside it must still lead there.
+    assert 'href="../policy.schema.json"' in (site / "policy" / "index.html").read_text("utf-8")
+    schema = (site / "policy.schema.json").read_bytes()
+    assert schema == (DOCS / "policy.schema.json").read_bytes()
 
 
 def test_every_page_is_in_the_navigation() -> None:
