@@ -9,6 +9,7 @@ import pytest
 from random_banks import Kind, write_random
 
 from neartie.audit.cli import exit_status
+from neartie.banks.bank import Array
 from neartie.banks.errors import InputError
 from neartie.banks.open import open_bank
 from neartie.banks.restage import at_logits
@@ -20,7 +21,7 @@ def test_the_recorded_logits_become_the_input(dtype: type, tmp_path: Path) -> No
     write_random(Kind("hidden", 7, 3, any_bits=False), tmp_path / "random")
     made = open_bank(tmp_path / "random")
     block = made.read(0, made.rows)
-    logits = block.extra["logits_recorded"].astype(dtype)
+    logits: Array = block.extra["logits_recorded"].astype(dtype)
     block = replace(block, extra={**block.extra, "logits_recorded": logits})
     write_bank(tmp_path / "hidden", made.header, made.weights, [block])
     source = open_bank(tmp_path / "hidden")
