@@ -19,7 +19,7 @@ MOST_ROWS: Final = 10**12
 _MOST_REAL: Final = 1e37
 """Normal values reach some six standard deviations; beyond it, they would be infinite."""
 
-_INTEGER: Final = re.compile(r"(-?\d{1,18}(?:\.\d{1,9})?)([kMG]?)")
+_INTEGER: Final = re.compile(r"(-?\d{1,18}(?:\.\d{1,9})?(?:e(?:\d|1[0-2]))?)([kMG]?)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Spec:
 
 
 def integer(text: str) -> int:
-    """Return a whole number; ``60k`` and ``3.2M`` are allowed."""
+    """Return a whole number; ``60k``, ``3.2M`` and ``1e9`` are allowed."""
     match = _INTEGER.fullmatch(text)
     value = Decimal(match[1]) * _SCALES[match[2]] if match else Decimal("0.5")
     if value != int(value):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from collections.abc import Collection
 from typing import Any, Final
@@ -15,6 +16,8 @@ _FIELDS: Final = (
     "persistence_mode",
 )  # fmt: skip
 _TIMEOUT_S: Final = 30
+# nvidia-smi underlines its table even where nobody looks.
+_STYLE: Final = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def machine_state(own: Collection[int] = ()) -> dict[str, Any]:
@@ -69,5 +72,7 @@ def _smi(*words: str) -> list[str] | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     return (
-        [line for line in done.stdout.splitlines() if line.strip()] if not done.returncode else None
+        [_STYLE.sub("", line) for line in done.stdout.splitlines() if line.strip()]
+        if not done.returncode
+        else None
     )

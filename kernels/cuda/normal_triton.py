@@ -69,7 +69,8 @@ def _normal(bits: tl.tensor) -> tl.tensor:
     near = _A4 + a * (_A5 + a * (_A6 + a * (_A7 + a * _A8)))
     near = _A0 + a * (_A1 + a * (_A2 + a * (_A3 + a * near)))
     value = _ROOT_2 * (tl.where(w < _EDGE, near, far) * (1.0 - chance))
-    return tl.where(bits < 0, -value, value)
+    # Triton's minus is 0 - x, which loses the sign of -0.0; a product keeps it.
+    return tl.where(bits < 0, value * -1.0, value)
 
 
 @triton.jit

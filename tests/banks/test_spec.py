@@ -20,10 +20,11 @@ from neartie.banks.spec import parse_spec
         ("gaussian:rows=3,rows=4", "option rows=given twice, but should be given once"),
         ("gaussian:rows=0", "option rows=0, but should be at least 1"),
         ("gaussian:rows=-3", "option rows=-3, but should be at least 1"),
+        ("gaussian:rows=1e99", "option rows=1e99, but should be a whole number"),
         ("gaussian:rows=many", "option rows=many, but should be a whole number such as 960, 60k"),
         ("gaussian:rows=1.5", "option rows=1.5, but should be a whole number"),
         ("gaussian:rows=1.0005k", "option rows=1.0005k, but should be a whole number"),
-        ("gaussian:rows=1e3", "option rows=1e3, but should be a whole number"),
+        ("gaussian:rows=1e-3", "option rows=1e-3, but should be a whole number"),
         ("gaussian:std=nan", "option std=nan, but should be a finite number"),
         ("gaussian:std=0", "option std=0, but should be a number above 0"),
         ("gaussian:std=x", "option std=x, but should be a number"),
@@ -133,7 +134,8 @@ def test_a_missing_bank_is_a_bank_error() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "rows"), [("960", 960), ("60k", 60_000), ("3.2M", 3_200_000), ("0.5k", 500)]
+    ("text", "rows"),
+    [("960", 960), ("60k", 60_000), ("3.2M", 3_200_000), ("0.5k", 500), ("1e9", 10**9)],
 )
 def test_row_counts(text: str, rows: int) -> None:
     assert open_bank(f"gaussian:rows={text}").rows == rows

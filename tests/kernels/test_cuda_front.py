@@ -26,7 +26,7 @@ from neartie.kernels.cuda.selects import DEVICE_SELECTS
 from neartie.kernels.cuda.topk_triton import select_rows
 from neartie.kernels.device_front import DeviceFrontPath
 from neartie.kernels.gather import gather
-from neartie.kernels.reduce import SCHEDULES, reduce_partials
+from neartie.kernels.reduce import LIBRARY_ORDERS, SCHEDULES, reduce_partials
 from neartie.kernels.registry import make_path
 
 REASON = lang.unavailable()
@@ -111,7 +111,7 @@ def test_what_no_kernel_computes_is_refused() -> None:
 
 
 @runs
-@pytest.mark.parametrize("schedule", [name for name in SCHEDULES if name != "nccl"])
+@pytest.mark.parametrize("schedule", [name for name in SCHEDULES if name not in LIBRARY_ORDERS])
 def test_the_latent_is_the_schedule_of_the_products(schedule: Any) -> None:
     launch = launch_of(9)
     path = device_path(f"general:reduce={schedule}")

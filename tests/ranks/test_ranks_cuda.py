@@ -32,7 +32,8 @@ def test_transports_agree_bit_for_bit(other: Any) -> None:
         "audit", BANK, "--launch", "2", "--device", "cuda", "--no-gate", "--rows", "1,9,20", *sides
     )
     assert record["provisional_class"] == "BITWISE"
-    assert not record["findings"]
+    # cuBLAS may give a row other logits at another width, in both paths alike.
+    assert {finding["name"] for finding in record["findings"]} <= {"width_dependent"}
     assert record["launch"]["backend"] == "nccl"
 
 
