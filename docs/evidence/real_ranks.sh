@@ -36,25 +36,35 @@ audit() { # NAME BANK... -- OPTIONS...
 banks=()
 for seed in 0 1 2 3 4 5; do banks+=("gaussian:geometry=$geometry,rows=$rows,seed=$seed"); done
 
+# What NCCL chooses by itself first: where time runs out, the forced choices are what is missing.
+choices=()
 if [ "$device" = cuda ]; then
-    # One audit for each choice that NCCL may make, and for its own; its log says which one ran.
-    for choice in default Ring:Simple Ring:LL Ring:LL128 Tree:Simple Tree:LL Tree:LL128; do
-        name=nccl-${choice/:/-}
-        export NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,TUNING,COLL NCCL_DEBUG_FILE=$out/$name.%p.log
-        if [ "$choice" != default ]; then export NCCL_ALGO=${choice%:*} NCCL_PROTO=${choice#*:}; fi
-        audit "$name" "${banks[@]}" --
-        unset NCCL_ALGO NCCL_PROTO NCCL_DEBUG NCCL_DEBUG_SUBSYS NCCL_DEBUG_FILE
-        grep -hoE 'AllReduce: [0-9]+ Bytes -> Algo [^ ]+ proto [^ ]+' "$out/$name".*.log 2>/dev/null |
-            sort | uniq -c >"$out/$name.choices.txt"
+    read -ra choices <<<"${CHOICES-Ring:Simple Ring:LL Ring:LL128 Tree:Simple Tree:LL Tree:LL128}"
+fi
+
+nccl() { # CHOICE: one audit, with NCCL's log of what ran
+    local name=nccl-${1/:/-}
+    export NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,TUNING,COLL NCCL_DEBUG_FILE=$out/$name.%p.log
+    # For the all-reduce alone: NCCL gathers by rings only, and would refuse.
+    if [ "$1" != default ]; then
+        export NCCL_ALGO="ring;allreduce:${1%:*}" NCCL_PROTO="allreduce:${1#*:}"
+    fi
+    audit "$name" "${banks[@]}" --
+    unset NCCL_ALGO NCCL_PROTO NCCL_DEBUG NCCL_DEBUG_SUBSYS NCCL_DEBUG_FILE
+    grep -hoE 'AllReduce: [0-9]+ Bytes -> Algo [^ ]+ proto [^ ]+' "$out/$name".*.log 2>/dev/null |
+        sort | uniq -c >"$out/$name.choices.txt"
+}
+
+if [ "$device" = cuda ]; then
+    nccl default
+    for other in pull nccl; do
+        audit "push-against-$other" "${banks[@]}" -- \
+            --baseline route:transport=push --candidate "route:transport=$other"
     done
 else
     audit default "${banks[@]}" --
 fi
-for other in pull nccl; do
-    [ "$device" = cuda ] || break
-    audit "push-against-$other" "${banks[@]}" -- \
-        --baseline route:transport=push --candidate "route:transport=$other"
-done
 # shellcheck disable=SC2086
 run bench $neartie bench --launch "$ranks" --device "$device" --rows "$widths" \
     --geometry "$geometry" --out "$out/bench.json" ${BENCH_OPTIONS:-}
+for choice in "${choices[@]}"; do nccl "$choice"; done
