@@ -74,6 +74,21 @@ def check_target(target: Path) -> None:
         raise BankError("directory", target, "new or empty", "record")
 
 
+def check_place(place: Path, target: Path) -> None:
+    """Refuse a directory for shards in which an earlier recording left some.
+
+    Raises:
+        BankError: it is so; says how to merge or to remove them.
+    """
+    if place.is_dir() and any(place.iterdir()):
+        expected = (
+            f"empty: an earlier recording left it; neartie bank merge-ranks {place} {target} "
+            f"makes banks of its shards where all are there, else remove it"
+        )
+        raise BankError("directory", place, expected, "record")
+    check_target(place)
+
+
 def check_parent(target: Path) -> None:
     """Refuse a directory whose parent does not exist.
 
