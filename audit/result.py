@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from .evidence.write import write_evidence
@@ -10,8 +12,17 @@ from .report.markdown import render_markdown
 from .report.notebook import render_notebook
 
 
+@dataclass(frozen=True, eq=False)
 class AuditResult(AuditRecord):
-    """What ``run_audit`` returns."""
+    """What ``run_audit`` returns; beside the record it has what no evidence keeps.
+
+    Attributes:
+        bank_specs: by the bank names of ``swaps``, what ``open_bank`` and ``replay_row`` open each
+            by from any working directory on this machine; a bank in memory has none. A name opens
+            only what is shipped or generated.
+    """
+
+    bank_specs: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def exit_status(self) -> int:
