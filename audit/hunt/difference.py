@@ -1,4 +1,4 @@
-"""One row on which two paths differ outside the window, and what makes two of them one finding."""
+"""One row whose difference the policy fails, and what makes two of them one finding."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Difference:
         set_class: of the row.
         dropped: experts of the baseline alone, ascending.
         added: experts of the candidate alone, ascending.
-        slots: slots, from 1, of the dropped experts in the baseline.
+        slots: slots, from 0, of the dropped experts in the baseline.
         gap_ulp: FP32 steps between their biased scores; None where undefined.
         weight_class: of the row; None where weights were not compared.
         weight_ulp: largest FP32 distance of a weight; None where undefined.
@@ -59,6 +59,9 @@ class Difference:
             slots = ", ".join(map(str, self.slots))
             parts.append(f"expert {_some(self.dropped)} (slot {slots}) -> {_some(self.added)}")
             parts.append(gap)
+            if self.kind == "set:multi_swap":
+                # Its gap may lie within the window, which is for one exchange.
+                parts.append(f"{max(len(self.dropped), len(self.added))} experts exchanged at once")
         if self.weight_ulp and self.kind.startswith("weights"):
             parts.append(f"weights up to {self.weight_ulp:,} ULP apart")
         if self.rank:

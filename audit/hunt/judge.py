@@ -1,4 +1,4 @@
-"""Which rows differ outside the window: the audit's comparison and verdict rules, row by row."""
+"""Which rows' differences the policy fails: the audit's comparison and verdict rules, by row."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ class RowJudge:
             set_class=str(SET_CLASSES[int(found.sets.set_class[row])]),
             dropped=dropped,
             added=added,
-            slots=tuple(int(np.flatnonzero(ids == e)[0]) + 1 for e in dropped),
+            slots=tuple(int(np.flatnonzero(ids == e)[0]) for e in dropped),
             gap_ulp=None if gap < 0 else gap,
             weight_class=None if weight < 0 else str(WEIGHT_CLASSES[weight]),
             weight_ulp=None if steps < 0 else steps,
