@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from .evidence.write import write_evidence
+from .metrics.worst_weight import WorstWeight
 from .record import AuditRecord
 from .report.markdown import render_markdown
 from .report.notebook import render_notebook
@@ -20,9 +21,12 @@ class AuditResult(AuditRecord):
         bank_specs: by the bank names of ``swaps``, what ``open_bank`` and ``replay_row`` open each
             by from any working directory on this machine; a bank in memory has none. A name opens
             only what is shipped or generated.
+        worst_weights: by bank name and width, slot, expert and values of the weight that the record
+            calls the worst: the candidate's, and the baseline's as the expected one.
     """
 
     bank_specs: Mapping[str, str] = field(default_factory=dict)
+    worst_weights: Mapping[tuple[str, int], WorstWeight] = field(default_factory=dict)
 
     @property
     def exit_status(self) -> int:

@@ -135,7 +135,8 @@ def run_audit(
         mine = Evidence(Path("this audit"), "audit", record, tables, {})
         record["claims"] = check_claims(claims, [mine]).as_dict()
     specs = {bank.name: spec_from_anywhere(bank) for bank in opened if bank.opens_again}
-    return AuditResult(record, swaps, values, counts, verdict, specs)
+    worst = {(o.bank, width): one for o in outcomes for width, one in o.worst_weights.items()}
+    return AuditResult(record, swaps, values, counts, verdict, specs, worst)
 
 
 def _spec(path: FrontPath, given: str | FrontPath) -> str | None:

@@ -166,6 +166,15 @@ def test_a_mistake_that_explain_has_no_name_for_is_said_to_have_none() -> None:
 
     result = spoiled(third, rows=300, only=["real"])
     assert result.found[0].difference.kind == "weights:mismatch"
+    case, worst = result.found[0].case, result.found[0].difference.worst_weight
+    assert worst is not None
+    assert (worst.slot, worst.expert) == (3, case["b"]["ids"][0][3])
+    assert (worst.got, worst.expected) == (case["b"]["weights"][0][3], case["a"]["weights"][0][3])
+    place = f"expert {worst.expert} (slot 3): {worst.got} of the candidate, {worst.expected} of the"
+    assert place in result.text()
+    (told,) = neartie.explain_rows([case], result.policy).cases
+    place = f"most for expert {worst.expert} (slot 3 of path b): {worst.got} of path b, "
+    assert f"{place}{worst.expected} of path a" in " ".join(told.reasons)
     assert result.found[0].hypotheses == ()
     tried = result.found[0].explained["explanations"]["b"]["hypotheses_tried"]
     assert f"none of {tried} named mistakes gives it" in result.text()
