@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,8 @@ from neartie.banks.recording.find import find_gates
 from neartie.banks.recording.shard import ShardWriter
 from neartie.banks.recording.spec import Attr, GateSpec, Output
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 
 def _record(model: torch.nn.Module, out: Path, **options: Any) -> Any:
     return neartie.record(model, out=out, **{"specs": [SPEC], **options})
@@ -28,15 +30,6 @@ def _record(model: torch.nn.Module, out: Path, **options: Any) -> Any:
 def _run(recording: Any, work: Callable[[], object]) -> None:
     with recording:
         work()
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    """Small products: threads that wait for each other only take time from other tests."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture
