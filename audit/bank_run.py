@@ -32,6 +32,7 @@ from .launching import (
 )
 from .metrics.swaps import boundary_counts
 from .metrics.weights import step_bins
+from .metrics.worst_weight import WorstWeight, worst_weight
 from .observed import BatchFinding, Coverage, NotCompared, ScheduleFit
 from .policy import Policy
 from .rank_parts import aligned, distinct_ranks, rank_parts
@@ -82,6 +83,8 @@ class BankOutcome:
     width_dependence: list[dict[str, Any]] = field(default_factory=list)
     explanations: list[dict[str, Any]] = field(default_factory=list)
     """Which hypotheses explain the failing rows of each path, see ``hypotheses.Explained``."""
+    worst_weights: dict[int, WorstWeight] = field(default_factory=dict)
+    """By width, the weight at the row that the tally calls the worst; the baseline is expected."""
     schedule: ScheduleFit | None = None
     not_compared: set[NotCompared] = field(default_factory=set)
     full_chain: bool = True
@@ -152,6 +155,7 @@ class BankRun:
         self._raised.add(width)
         outcome = self.outcome
         outcome.tallies.pop(width, None)
+        outcome.worst_weights.pop(width, None)
         outcome.bits_equal.pop(width, None)
         self.detector.reference_gaps.pop(width, None)
         outcome.values.forget(width)
@@ -195,9 +199,21 @@ class BankRun:
         for pair, parts in compared.weights.items():
             self.outcome.values.of(width, "weights", pair).add(parts)
         for rank, replicas, comparison in compared.ranks:
+            before = tally.worst_weight
             tally.add(self.bank.name, comparison, keys, rank, replicas)
+            if tally.worst_weight is not None and tally.worst_weight is not before:
+                row = tally.worst_weight.row - judged.block.start
+                self._keep_worst_weight(width, rank, row, a, b)
             self._certify(judged, width, rank, replicas, comparison, a, b)
             self.detector.rows(judged, width, rank, comparison, a, b)
+
+    def _keep_worst_weight(self, width: int, rank: int, row: int, a: Routed, b: Routed) -> None:
+        """Keep what the tables have no place for: slot, expert and both values."""
+        found = worst_weight(
+            b.ids[rank, row], b.weights[rank, row], a.ids[rank, row], a.weights[rank, row]
+        )
+        if found is not None:
+            self.outcome.worst_weights[width] = found
 
     def _compared(self, judged: JudgedBlock, a: Routed, b: Routed) -> Compared:
         """Compare the distinct ranks; outputs with the bits of the last width's are known."""

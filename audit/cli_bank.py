@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from ..banks.errors import printable
 from .cli_bank_files import export, import_
 from .cli_bank_rows import at_logits, compare, merge, sample, select, split
 from .cli_bank_text import made
@@ -38,7 +39,8 @@ def info(bank: Spec, as_json: Json = False) -> None:
     for number, one in enumerate(banks):
         if number:
             print()
-        lines = one.description()
+        # Names and provenance are the file's own words.
+        lines = [(printable(label), printable(text)) for label, text in one.description()]
         width = max(len(label) for label, _ in lines)
         for label, text in lines:
             print(f"{label:<{width}}  {text}")
@@ -57,7 +59,8 @@ def verify(bank: Spec, as_json: Json = False) -> None:
         return
     for one in checked:
         if isinstance(one, StoredBank):
-            print(f"{one.name}: {one.rows:,} rows, sha256 {one.digest}: as recorded")
+            name = printable(one.name)
+            print(f"{name}: {one.rows:,} rows, sha256 {one.digest}: as recorded")
         else:
             print(
                 f"{one.name}: generated: {one.rows:,} rows read, "

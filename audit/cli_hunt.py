@@ -1,4 +1,4 @@
-"""``neartie hunt``: rows on which two paths differ outside the window."""
+"""``neartie hunt``: rows on which two paths differ as the policy does not allow."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ def hunt(
         str | None, typer.Option(help="Preset or HxLxExK of generated rows instead of a bank.")
     ] = None,
     seconds: Annotated[
-        float | None, typer.Option(help="Of the search; default: 60, or no limit with --rows.")
+        float | None,
+        typer.Option(help="Of the search alone, see above; default: 60, or no limit with --rows."),
     ] = None,
     rows: Annotated[
         str | None, typer.Option(help="Rows to run, such as 200k; such a hunt repeats exactly.")
@@ -45,7 +46,11 @@ def hunt(
         bool, typer.Option("--json", help="Print one JSON document on stdout.")
     ] = False,
 ) -> None:
-    """Look for rows on which two paths differ outside the window; report the smallest."""
+    """Look for rows on which two paths differ as the policy does not allow; report the smallest.
+
+    --seconds and --rows are spent on the search. What it finds is made smaller afterwards, which
+    takes up to some seconds for each of the first findings.
+    """
     from .evidence.write import check_target
     from .hunt.run import hunt as run_hunt
     from .policy import load_policy

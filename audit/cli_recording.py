@@ -42,7 +42,7 @@ def merge_ranks(
         print(json.dumps({"banks": digests, "disagreements": []}))
         return
     for name, digest in digests.items():
-        print(f"{name}: sha256 {digest}")
+        print(f"{printable(name)}: sha256 {digest}")
 
 
 def _tell(found: Sequence[Disagreement], as_json: bool) -> None:

@@ -116,10 +116,13 @@ def _version(package: str) -> str | None:
 
 
 def _git(place: Path, *words: str) -> str | None:
-    """Output of a git command; None where it fails, such as outside a checkout."""
+    """Output of a git command; None where it fails, such as outside a checkout.
+
+    Nothing of the repository is written: a commit in another window must find its lock free.
+    """
     try:
         done = subprocess.run(
-            ["git", "-C", str(place), *words],
+            ["git", "--no-optional-locks", "-C", str(place), *words],
             capture_output=True,
             text=True,
             timeout=10,

@@ -14,7 +14,14 @@ import numpy.typing as npt
 from ..banks.bank import Bank, RowBlock
 from ..banks.errors import EnvelopeError, InputError, printable
 from ..kernels import contract
-from ..kernels.contract import BFLOAT16, FrontWeights, Launch, Recorded, Routed
+from ..kernels.contract import (
+    BFLOAT16,
+    FrontWeights,
+    Launch,
+    Recorded,
+    Routed,
+    why_unavailable,
+)
 from .metrics.findings import bits
 
 _MOST_WORDS: Final = 500
@@ -121,13 +128,13 @@ def refusal(paths: Iterable[contract.Path], launch: Launch) -> str:
     """Return why the first of the paths that refuses a launch does not run it; empty if none does.
 
     Raises:
-        InputError: a path was asked for what is no input of its.
+        InputError: a path was asked for what is no input of its, or does not say whether it runs.
     """
     for path in paths:
         try:
-            reason = path.unavailable()
-            if reason:
-                return f"{path.name}: {printable(str(reason))}"
+            reason = why_unavailable(path)
+            if reason is not None:
+                return f"{path.name}: {printable(reason)}"
             path.check(launch)
         except EnvelopeError as error:
             return f"{path.name}: {error}"

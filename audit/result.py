@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from .evidence.write import write_evidence
+from .metrics.worst_weight import WorstWeight
 from .record import AuditRecord
 from .report.markdown import render_markdown
 from .report.notebook import render_notebook
 
 
+@dataclass(frozen=True, eq=False)
 class AuditResult(AuditRecord):
-    """What ``run_audit`` returns."""
+    """What ``run_audit`` returns; beside the record it has what no evidence keeps.
+
+    Attributes:
+        bank_specs: by the bank names of ``swaps``, what ``open_bank`` and ``replay_row`` open each
+            by from any working directory on this machine; a bank in memory has none. A name opens
+            only what is shipped or generated.
+        worst_weights: by bank name and width, slot, expert and values of the weight that the record
+            calls the worst: the candidate's, and the baseline's as the expected one.
+    """
+
+    bank_specs: Mapping[str, str] = field(default_factory=dict)
+    worst_weights: Mapping[tuple[str, int], WorstWeight] = field(default_factory=dict)
 
     @property
     def exit_status(self) -> int:

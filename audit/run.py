@@ -9,7 +9,7 @@ from typing import Any
 
 from ..banks.bank import Bank, require_inputs
 from ..banks.errors import InputError
-from ..banks.open import expand_banks
+from ..banks.open import expand_banks, spec_from_anywhere
 from ..kernels.contract import Path as FrontPath
 from ..kernels.contract import check_width
 from ..kernels.cuda.lang import INTERPRETED
@@ -134,7 +134,9 @@ def run_audit(
         tables = {"swaps": swaps, "values": values, "histograms": counts}
         mine = Evidence(Path("this audit"), "audit", record, tables, {})
         record["claims"] = check_claims(claims, [mine]).as_dict()
-    return AuditResult(record, swaps, values, counts, verdict)
+    specs = {bank.name: spec_from_anywhere(bank) for bank in opened if bank.opens_again}
+    worst = {(o.bank, width): one for o in outcomes for width, one in o.worst_weights.items()}
+    return AuditResult(record, swaps, values, counts, verdict, specs, worst)
 
 
 def _spec(path: FrontPath, given: str | FrontPath) -> str | None:

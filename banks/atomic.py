@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from .disk import sync
 from .errors import BankError
 
 
@@ -23,20 +23,47 @@ def new_directory(target: Path, what: str) -> Iterator[Path]:
     Raises:
         BankError: the name is taken, or the parent is no directory. Nothing is left behind.
     """
-    _check(target, what, directory=True)
-    partial = Path(tempfile.mkdtemp(prefix=f".{target.name}.partial-", dir=target.parent))
-    partial.chmod(0o755)
+    partial = begin_directory(target, what)
     try:
         yield partial
-        for path in [*partial.rglob("*"), partial]:
-            _sync(path)
-        _check(target, what, directory=True)
-        partial.rename(target)
-        _sync(target.absolute().parent)
+        for path in partial.rglob("*"):
+            sync(path)
+        finish_directory(partial, target, what)
     except OSError as error:
         raise BankError(what, error.strerror or error, "written", str(target)) from None
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+def begin_directory(target: Path, what: str) -> Path:
+    """Make and return the hidden directory of ``new_directory``, for a writer that stays open.
+
+    Raises:
+        BankError: as ``new_directory``.
+    """
+    _check(target, what, directory=True)
+    parent = target.absolute().parent
+    try:
+        partial = Path(tempfile.mkdtemp(prefix=f".{target.name}.partial-", dir=parent))
+        partial.chmod(0o755)
+    except OSError as error:
+        raise BankError(what, error.strerror or error, "written", str(target)) from None
+    return partial
+
+
+def finish_directory(partial: Path, target: Path, what: str) -> None:
+    """Give a hidden directory, whose files are on the disk, its name.
+
+    Raises:
+        BankError: the name is taken by now.
+    """
+    sync(partial)
+    _check(target, what, directory=True)
+    try:
+        partial.rename(target)
+    except OSError as error:
+        raise BankError(what, error.strerror or error, "new or empty", str(target)) from None
+    sync(target.absolute().parent)
 
 
 @contextmanager
@@ -47,10 +74,10 @@ def new_file(target: Path, what: str) -> Iterator[Path]:
         partial = Path(place) / target.name
         try:
             yield partial
-            _sync(partial)
+            sync(partial)
             _check(target, what, directory=False)
             partial.rename(target)
-            _sync(target.absolute().parent)
+            sync(target.absolute().parent)
         except OSError as error:
             raise BankError(what, error.strerror or error, "written", str(target)) from None
 
@@ -58,18 +85,10 @@ def new_file(target: Path, what: str) -> Iterator[Path]:
 def _check(target: Path, what: str, *, directory: bool) -> None:
     parent = target.absolute().parent
     if not parent.is_dir():
-        raise BankError(what, str(parent), "in an existing directory", str(target))
+        raise BankError(what, str(parent), "an existing directory", str(target))
     taken = target.is_symlink() or target.exists()
     if directory and target.is_dir() and not target.is_symlink():
         taken = any(target.iterdir())
     if taken:
         expected = "new or empty" if directory else "new"
         raise BankError(what, str(target), expected, "name to write")
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

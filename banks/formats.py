@@ -11,6 +11,7 @@ from typing import Final
 from .errors import BankError, InputError
 from .exporters.writing import Writing
 from .importers.assemble import import_content
+from .importers.directory import check_regular
 from .importers.naming import bank_names
 from .importers.reading import Reading, Recording
 from .interchange import Content
@@ -122,6 +123,7 @@ def import_files(
     contents = []
     for number, given in enumerate(paths):
         path = Path(given)
+        check_regular(path)
         named = format if number == 0 or not _tells(path) else None
         content = format_of(path, named).reader()(path, reading or Reading())
         contents.append(bank_names(content, reading or Reading()))

@@ -80,6 +80,14 @@ def open_bank(spec: str | Path) -> Bank:
     raise BankError("bank", spec, f"{known} ({', '.join(GENERATORS)})", "bank")
 
 
+def spec_from_anywhere(bank: Bank) -> str:
+    """Return what opens a bank again from any working directory: a directory by its full path."""
+    spec = bank.spec
+    if spec in SHIPPED_BANKS or is_url(spec) or not _is_directory(spec):
+        return spec
+    return str(Path(spec).absolute())
+
+
 GENERATORS: Final[dict[str, Generator]] = {
     generator.name: generator
     for generator in (

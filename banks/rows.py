@@ -70,11 +70,16 @@ def select_rows(
 
     Raises:
         BankError: no row is left, or the directory is taken. Nothing is left behind.
-        InputError: a condition that is none, or ranks of a bank whose tensors are pieces of all.
+        InputError: a row that the bank has not, a condition that is none, or ranks of a bank whose
+            tensors are pieces of all.
     """
     if selection.ranks is not None and bank.ranks is not None:
         expected = f"absent: the pieces of all {bank.ranks} ranks belong together"
         raise InputError("ranks", "given", expected, bank.name)
+    for low, high in selection.rows or ():
+        if high >= bank.rows:
+            got = str(low) if low == high else f"{low}-{high}"
+            raise InputError("rows", got, f"0..{bank.rows - 1}", bank.name)
     numbers = _selected(bank, selection)
     made = {"operation": "select", **selection.as_dict()}
     header = derived_header(bank, directory, name, made)

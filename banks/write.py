@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
-import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -16,7 +14,9 @@ import numpy as np
 import pyarrow as pa
 
 from .arrow_tables import dtype_name, key_field, tensor_field, to_batch
+from .atomic import begin_directory, finish_directory
 from .bank import KEYS, Array, Header, RowBlock
+from .disk import measured, write_synced
 from .errors import BankError
 from .schema import (
     HEADER_FILE,
@@ -35,6 +35,8 @@ RANKED: Final = {
     "latent_shards": "column",
     "logits_shards": "column",
 }
+
+_WHAT: Final = "directory"
 
 
 def write_bank(
@@ -73,19 +75,7 @@ class BankWriter:
         self._pending: list[dict[str, Array]] = []
         self._pending_rows = 0
         self._sinks: dict[str, pa.ipc.RecordBatchFileWriter] = {}
-        self._check_target()
-        parent = self._target.absolute().parent
-        if not parent.is_dir():
-            raise BankError("directory", str(parent), "an existing directory", str(directory))
-        prefix = f".{self._target.name}.partial-"
-        self._partial = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
-        self._partial.chmod(0o755)
-
-    def _check_target(self) -> None:
-        target = self._target
-        taken = target.is_symlink() or (target.exists() and not target.is_dir())
-        if taken or (target.is_dir() and any(target.iterdir())):
-            raise BankError("directory", str(target), "new or empty", "bank to write")
+        self._partial = begin_directory(self._target, _WHAT)
 
     def __enter__(self) -> Self:
         return self
@@ -225,21 +215,13 @@ class BankWriter:
             sink.close()
         self._sinks.clear()
         document = bank_document(self._header, self._rows, self._keys, {**self._tensors, **weights})
-        document["files"] = {name: _measured(self._partial / name) for name in sorted(files)}
+        document["files"] = {name: measured(self._partial / name) for name in sorted(files)}
         text = (json.dumps(document, indent=1, allow_nan=False) + "\n").encode()
         parse_header(text, str(self._target / HEADER_FILE))
         # Last: a directory without bank.json is no bank.
-        _write_synced(self._partial / HEADER_FILE, text)
+        write_synced(self._partial / HEADER_FILE, text)
         self._check_readable()
-        _sync(self._partial)
-        self._check_target()
-        try:
-            self._partial.rename(self._target)
-        except OSError as error:
-            raise BankError(
-                "directory", error.strerror, "new or empty", str(self._target)
-            ) from None
-        _sync(self._target.absolute().parent)
+        finish_directory(self._partial, self._target, _WHAT)
         return hashlib.sha256(text).hexdigest()
 
     def _check_readable(self) -> None:
@@ -302,25 +284,3 @@ def _in_order(provenance: Mapping[str, Any]) -> dict[str, Any]:
     """The known fields first, as every reader gives them back: the same bits after a round trip."""
     known = [name for name in ProvenanceModel.model_fields if name in provenance]
     return {**{name: provenance[name] for name in known}, **provenance}
-
-
-def _measured(path: Path) -> dict[str, Any]:
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    return {"bytes": path.stat().st_size, "sha256": digest}
-
-
-def _write_synced(path: Path, text: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _sync(directory: Path) -> None:
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from ..banks.errors import EnvelopeError
+from ..banks.errors import EnvelopeError, InputError
 from ..banks.geometry import MAX_WIDTH, Geometry, ScoringRule
 
 F32 = npt.NDArray[np.float32]
@@ -208,6 +208,20 @@ class CapturingPath(Path, Protocol):
         None where what the path runs on can record nothing, such as Triton's interpreter.
         """
         ...
+
+
+def why_unavailable(path: Path) -> str | None:
+    """Return why a path cannot run here, or None where it can.
+
+    Raises:
+        InputError: ``unavailable()`` returns something else, which says neither.
+    """
+    reason: object = path.unavailable()
+    if reason is None or (isinstance(reason, str) and reason.strip()):
+        return reason
+    got = f"{type(reason).__name__} {reason!r:.60}"
+    expected = "None where the path can run here, or a text that says why not"
+    raise InputError("unavailable()", got, expected, str(path.name))
 
 
 def check_width(width: int, where: str, limit: int = MAX_WIDTH) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from ..banks.errors import InputError, printable
 from .adapters.table import ADAPTERS
-from .contract import OUTPUTS, Declared, Path
+from .contract import OUTPUTS, Declared, Path, why_unavailable
 from .device_front import (
     DEVICE_GENERAL_OPTIONS,
     DEVICE_ROUTE_OPTIONS,
@@ -308,8 +308,8 @@ def _info(name: str, entry: _Entry) -> PathInfo:
     declared: Declared | None
     try:
         path = check_path(entry.factory({}), name)
-        reason, declared = path.unavailable(), path.declared
-        unavailable = None if reason is None else printable(str(reason))
+        reason, declared = why_unavailable(path), path.declared
+        unavailable = None if reason is None else printable(reason)
     # A listing shows a broken path with its reason, and the others.
     except (Exception, SystemExit) as error:
         unavailable, declared = _reason(error), None

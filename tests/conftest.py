@@ -5,7 +5,7 @@ import json
 import lzma
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +79,17 @@ def recorded_logits() -> Callable[[int], npt.NDArray[np.float32]]:
         return logits
 
     return load
+
+
+@pytest.fixture(scope="module")
+def one_thread() -> Iterator[None]:
+    """Small products of torch: threads that wait for each other only take time from other tests."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 TINY = Geometry("tiny", hidden=8, latent=4, experts=6, top_k=2)

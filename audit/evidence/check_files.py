@@ -30,6 +30,9 @@ def check_files(place: Path) -> tuple[Manifest | None, list[Problem]]:
         raise InputError("evidence", place, "a directory with a manifest and a record", "verify")
     manifest, problems = _manifest(place)
     if manifest is None:
+        if not any((place / name).exists() for name in _RECORDS):
+            names = " or ".join(_RECORDS)
+            problems.append(Problem(Code.MISSING_FILE, names, "the record is not there"))
         return None, problems
     there = {path.name for path in place.iterdir()} - BESIDE_MANIFEST
     for name in sorted(there | set(manifest.files)):

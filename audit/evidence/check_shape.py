@@ -84,6 +84,7 @@ def check_shape(evidence: Evidence) -> Iterator[Problem]:
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"])
-        yield Problem(Code.UNREADABLE, f"{file}: {field}", first["msg"])
+        text = "not there" if first["type"] == "missing" else first["msg"]
+        yield Problem(Code.UNREADABLE, f"{file}: {field}", text)
     except InputError as error:
         yield Problem(Code.UNREADABLE, file, str(error))

@@ -128,12 +128,20 @@ def parse_manifest(text: str, where: Path) -> Manifest:
     try:
         return Manifest.model_validate(read_document(text))
     except ValidationError as error:
+        absent = [_place(one["loc"]) for one in error.errors() if one["type"] == "missing"]
+        if absent:
+            expected = f"every field of a manifest (schema_version {MANIFEST_VERSION})"
+            raise InputError("fields", f"no {', '.join(absent)}", expected, str(where)) from error
         first = error.errors()[0]
-        field = ".".join(str(part) for part in first["loc"]) or MANIFEST_FILE
+        field = _place(first["loc"]) or MANIFEST_FILE
         expected = first["msg"].removeprefix("Input should be ")
         raise InputError(field, first.get("input"), expected, str(where)) from error
     except (ValueError, RecursionError) as error:
         raise InputError("file", where, "a JSON document", str(error)) from error
+
+
+def _place(loc: tuple[int | str, ...]) -> str:
+    return ".".join(str(part) for part in loc)
 
 
 def read_document(text: str | bytes) -> Any:

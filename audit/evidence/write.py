@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -13,6 +12,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ...banks.disk import sync
 from ...banks.errors import InputError
 from ..gate.record import GateRecord
 from ..progress import Interrupted
@@ -146,25 +146,16 @@ def write_whole(directory: str | Path, fill: Callable[[Path], None]) -> Path:
         fill(made)
         made.chmod(0o755)
         for path in (*made.iterdir(), made):
-            _to_disk(path)
+            sync(path)
         # Takes the place of an empty directory too, in one step.
         made.rename(target)
-        _to_disk(target.parent)
+        sync(target.parent)
     except BaseException as error:
         shutil.rmtree(made, ignore_errors=True)
         if isinstance(error, OSError):
             raise _unwritable(target, error) from error
         raise
     return target
-
-
-def _to_disk(path: Path) -> None:
-    """Wait until a file's content, or a directory's names, survive a loss of power."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def check_target(target: Path) -> None:

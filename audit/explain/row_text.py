@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from ..metrics.swaps import SetClass
 from ..metrics.weights import WeightClass
+from ..metrics.worst_weight import worst_weight
 from .judged_case import JudgedCase
 
 _SET_WORDS: Final = {
@@ -61,5 +62,20 @@ def weight_text(judged: JudgedCase, row: int, kind: WeightClass, facts: dict[str
     }[kind]
     return (
         f"{judged.case.leading_axis} {row}: same experts, weights differ {distance} "
-        f"(budget {judged.policy.weight_budget_ulp}); {words}"
+        f"(budget {judged.policy.weight_budget_ulp}){_worst_place(judged, row)}; {words}"
+    )
+
+
+def _worst_place(judged: JudgedCase, row: int) -> str:
+    """At which slot and expert the weights are farthest apart, and what both sides have there."""
+    a, b = judged.baseline, judged.b
+    if a.weights is None or b.weights is None:
+        return ""
+    worst = worst_weight(b.ids[row], b.weights[row], a.ids[row], a.weights[row])
+    if worst is None:
+        return ""
+    baseline = "the reference" if judged.own_reference else "path a"
+    return (
+        f", most for expert {worst.expert} (slot {worst.slot} of path b): {worst.got} of path b, "
+        f"{worst.expected} of {baseline}"
     )

@@ -1,1 +1,1 @@
-"""Adversarial search: rows on which two paths differ outside the policy's window."""
+"""Adversarial search: rows on which two paths differ as the policy does not allow."""

@@ -72,7 +72,7 @@ class Arena:
         return ids
 
     def run(self, scene: Scene) -> Run:
-        """Return both paths' outputs, and the rows that differ outside the window.
+        """Return both paths' outputs, and the rows that differ as the policy does not allow.
 
         Raises:
             PathError: a path raised: nothing is known of the scene.
@@ -96,7 +96,7 @@ class Arena:
         return make_launch(bank, front_weights(bank), block, scene.width, scene.ranks)
 
     def _unusual(self, a: Routed, b: Routed, rank: int) -> Bools:
-        """Rows [row] that may differ outside the window.
+        """Rows [row] that may differ as the policy does not allow.
 
         All other rows have one set of ids on both sides and finite weights within the budget: the
         judgement of such a row is "alike" whatever the reference says.

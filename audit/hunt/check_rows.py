@@ -1,4 +1,4 @@
-"""Given rows through two paths: the differences outside the window, and nothing else."""
+"""Given rows through two paths: the differences that the policy fails, and nothing else."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ class CheckedRows:
         baseline: name of the path.
         candidate: name of the path.
         rows: that both paths computed.
-        differences: rows that differ outside the window, by rank and row; none is what one wants.
+        differences: rows that differ as the policy does not allow, by rank and row; none is what
+            one wants.
     """
 
     baseline: str
@@ -39,7 +40,7 @@ class CheckedRows:
         """Return a line for each difference, with the side that the reference calls wrong."""
         lines = [
             f"{self.candidate} against {self.baseline}: {len(self.differences)} differences "
-            f"outside the window on {self.rows} rows"
+            f"that the policy fails on {self.rows} rows"
         ]
         lines += [
             f"row {one.row}: {one.text()}; wrong by the reference: {one.faulty}"

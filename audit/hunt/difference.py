@@ -1,9 +1,11 @@
-"""One row on which two paths differ outside the window, and what makes two of them one finding."""
+"""One row whose difference the policy fails, and what makes two of them one finding."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
+
+from ..metrics.worst_weight import WorstWeight
 
 Faulty = Literal["baseline", "candidate", "both", "neither"]
 """Which side the reference disagrees with; ``neither``: each is within the window of it."""
@@ -24,12 +26,14 @@ class Difference:
         set_class: of the row.
         dropped: experts of the baseline alone, ascending.
         added: experts of the candidate alone, ascending.
-        slots: slots, from 1, of the dropped experts in the baseline.
+        slots: slots, from 0, of the dropped experts in the baseline.
         gap_ulp: FP32 steps between their biased scores; None where undefined.
         weight_class: of the row; None where weights were not compared.
         weight_ulp: largest FP32 distance of a weight; None where undefined.
         flags: what is said of the row's inputs.
         boundary_ulp: the reference's own steps from the K-th to the next key; None: undefined.
+        worst_weight: slot of the candidate, expert, its weight and, expected, the baseline's; None
+            where the sets differ or no weight is finite.
     """
 
     kind: str
@@ -45,6 +49,7 @@ class Difference:
     weight_ulp: int | None = None
     flags: tuple[str, ...] = ()
     boundary_ulp: int | None = None
+    worst_weight: WorstWeight | None = None
 
     @property
     def signature(self) -> tuple[str, str]:
@@ -59,8 +64,17 @@ class Difference:
             slots = ", ".join(map(str, self.slots))
             parts.append(f"expert {_some(self.dropped)} (slot {slots}) -> {_some(self.added)}")
             parts.append(gap)
+            if self.kind == "set:multi_swap":
+                # Its gap may lie within the window, which is for one exchange.
+                parts.append(f"{max(len(self.dropped), len(self.added))} experts exchanged at once")
         if self.weight_ulp and self.kind.startswith("weights"):
             parts.append(f"weights up to {self.weight_ulp:,} ULP apart")
+            worst = self.worst_weight
+            if worst is not None:
+                parts.append(
+                    f"expert {worst.expert} (slot {worst.slot}): {worst.got} of the candidate, "
+                    f"{worst.expected} of the baseline"
+                )
         if self.rank:
             parts.append(f"rank {self.rank}")
         if self.flags:

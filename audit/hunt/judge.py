@@ -1,4 +1,4 @@
-"""Which rows differ outside the window: the audit's comparison and verdict rules, row by row."""
+"""Which rows' differences the policy fails: the audit's comparison and verdict rules, by row."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from ..judged import JudgedBlock
 from ..metrics.flags import Breach, RowFlag, names
 from ..metrics.swaps import SET_CLASSES, SetClass
 from ..metrics.weights import WEIGHT_CLASSES
+from ..metrics.worst_weight import worst_weight
 from ..policy import Policy
 from ..verdict import State, set_reason
 from .difference import Difference, Faulty
@@ -57,8 +58,7 @@ class RowJudge:
         for row, kind in enumerate(kinds):
             if kind is not None:
                 yield self._difference(
-                    found, against, kind, row, place.get(row), sides[BASELINE].ids[row], rank,
-                    int(rows[row]),
+                    found, against, kind, row, place.get(row), sides, rank, int(rows[row]),
                 )  # fmt: skip
 
     def _rows(self, role: str, out: Routed, rank: int) -> RankRows:
@@ -136,7 +136,7 @@ class RowJudge:
         kind: str,
         row: int,
         place: int | None,
-        ids: npt.NDArray[np.int32],
+        sides: Mapping[str, RankRows],
         rank: int,
         number: int,
     ) -> Difference:
@@ -148,6 +148,7 @@ class RowJudge:
             added = tuple(int(e) for e in found.sets.added[place] if e >= 0)
             gap = int(found.sets.gap_ulp[place])
         weight, steps = int(found.weight_class[row]), int(found.weight_ulp[row])
+        ids, mine = sides[BASELINE].ids[row], sides[CANDIDATE]
         boundary = int(self.judged.selection.boundary_ulp[row])
         return Difference(
             kind=kind,
@@ -157,10 +158,13 @@ class RowJudge:
             set_class=str(SET_CLASSES[int(found.sets.set_class[row])]),
             dropped=dropped,
             added=added,
-            slots=tuple(int(np.flatnonzero(ids == e)[0]) + 1 for e in dropped),
+            slots=tuple(int(np.flatnonzero(ids == e)[0]) for e in dropped),
             gap_ulp=None if gap < 0 else gap,
             weight_class=None if weight < 0 else str(WEIGHT_CLASSES[weight]),
             weight_ulp=None if steps < 0 else steps,
             flags=tuple(names(RowFlag(int(found.input_flags[row])))),
             boundary_ulp=None if boundary < 0 else boundary,
+            worst_weight=worst_weight(
+                mine.ids[row], mine.weights[row], ids, sides[BASELINE].weights[row]
+            ),
         )

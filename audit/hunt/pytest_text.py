@@ -13,6 +13,7 @@ from .scene import F32
 from .witness import Witness, number, policy_changes
 
 _LINE = 100
+_LONGEST_NAME = 40
 
 
 def pytest_text(
@@ -27,7 +28,7 @@ def pytest_text(
         policy: limits that it was found under.
         command: that found it.
     """
-    scene, geometry = witness.scene, witness.geometry
+    scene, geometry, kind = witness.scene, witness.geometry, witness.difference.kind
     arguments = [f"top_k={geometry.top_k}"]
     if geometry.groups > 1:
         arguments += [f"groups={geometry.groups}", f"top_groups={geometry.top_groups}"]
@@ -53,7 +54,7 @@ def pytest_text(
         f"CANDIDATE = {_quoted(candidate)}",
         "",
         "",
-        f"def test_{_name(witness.difference)}() -> None:",
+        f"def test_{_plain(kind)}_{witness_name(witness, baseline, candidate)}() -> None:",
         *_filled("logits", scene.logits),
         *_filled("bias", scene.bias),
         "    found = neartie.check_rows(",
@@ -77,8 +78,17 @@ def _quoted(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def _name(difference: Difference) -> str:
-    return re.sub(r"\W+", "_", difference.kind)
+def witness_name(witness: Witness, baseline: str, candidate: str) -> str:
+    """Return what the names of a witness's file and test end in: the candidate, and a digest.
+
+    The digest is of both paths and the rows, so files of other hunts do not clash in a directory,
+    nor their modules in one run.
+    """
+    return f"{_plain(candidate)[:_LONGEST_NAME]}_{witness.digest(baseline, candidate)}"
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9]+", "_", text).strip("_")
 
 
 def _filled(name: str, values: F32) -> list[str]:

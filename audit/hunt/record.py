@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from ..evidence.write import write_whole
 from ..policy import Policy
-from .pytest_text import pytest_text
+from .pytest_text import pytest_text, witness_name
 from .search import Tried
 from .witness import Witness, policy_changes
 
@@ -113,8 +113,9 @@ class HuntResult:
         if not self.found and not any(one.scenes for one in self.tried):
             lines.append("NOT RUN: the paths computed no scene")
         elif not self.found:
-            limits = f"{self.policy.window_ulp} ULP, weights {self.policy.weight_budget_ulp} ULP"
-            lines.append(f"nothing found outside the window ({limits})")
+            policy = self.policy
+            limits = f"window {policy.window_ulp} ULP, weights {policy.weight_budget_ulp} ULP"
+            lines.append(f"nothing found that the policy fails ({limits})")
         for number, witness in enumerate(self.found, start=1):
             lines += ["", *_witness_lines(number, witness)]
         return "\n".join(lines)
@@ -132,7 +133,8 @@ class HuntResult:
         for number, witness in enumerate(self.found, start=1):
             case = json.dumps([witness.case], indent=1, allow_nan=False)
             texts[f"witness-{number}.json"] = case + "\n"
-            texts[f"test_witness_{number}.py"] = self.test_of(witness)
+            stem = witness_name(witness, self.baseline, self.candidate)
+            texts[f"test_witness_{number}_{stem}.py"] = self.test_of(witness)
 
         def fill(made: Path) -> None:
             for name, text in texts.items():
@@ -177,4 +179,6 @@ def _witness_lines(number: int, witness: Witness) -> list[str]:
         shown = ", ".join(witness.hypotheses[:_NAMES_SHOWN])
         more = len(witness.hypotheses) - _NAMES_SHOWN
         lines.append(f"   consistent with: {shown}" + (f" and {more} more" if more > 0 else ""))
+    elif witness.hypotheses_tried:
+        lines.append(f"   none of {witness.hypotheses_tried} named mistakes gives it")
     return lines

@@ -1,4 +1,4 @@
-"""Look for rows on which two paths differ outside the window: the call behind ``neartie hunt``."""
+"""Look for rows whose difference the policy fails: the call behind ``neartie hunt``."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def hunt(
     progress: Progress | None = None,
     command: str = "neartie.hunt(...)",
 ) -> HuntResult:
-    """Look for rows on which two paths differ outside the policy's window.
+    """Look for rows on which two paths differ as the policy does not allow.
 
     Rows start at the logits: what a path does before them is not searched. An interrupt ends the
     search and returns what was found so far.
@@ -65,7 +65,8 @@ def hunt(
         bank: where real rows come from; None: ``k3-mini/layer0``, or generated ones of
             ``geometry``.
         geometry: preset or HxLxExK of generated rows instead of a bank.
-        seconds: of the search; None: 60, or no limit where ``rows`` is given.
+        seconds: of the search, without making witnesses smaller; None: 60, or no limit where
+            ``rows`` is given.
         rows: that are run; a hunt of so many rows repeats exactly.
         seed: of the strategies' random numbers.
         width: rows per launch, 1..20.

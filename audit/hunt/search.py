@@ -25,7 +25,7 @@ class Tried:
 
     Attributes:
         rows: run through both paths and compared, with those of its probes.
-        differing: rows (on some rank) that differ outside the window.
+        differing: rows (on some rank) that differ as the policy does not allow.
         refused: scenes that a path could not compute: nothing is known of them.
         reason: the first reason for that, or why the strategy has nothing to do here.
         idle: whether it has nothing to do here.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -52,13 +53,36 @@ class Witness:
 
     @property
     def hypotheses(self) -> tuple[str, ...]:
-        """Named mistakes that give what the faulty side returned."""
-        sides = {"baseline": "a", "candidate": "b"}
+        """Named mistakes that give what the faulty side returned, as ``neartie explain`` has them.
+
+        The best first: those of its table, two at once and of weights among them, then others that
+        give the experts.
+        """
         names: list[str] = []
-        for role, side in sides.items():
-            if self.difference.faulty in (role, "both"):
-                names += self.explained.get(f"hypotheses_{side}") or []
+        for side in self._faulty_sides:
+            table = self.explained.get("explanations", {}).get(side, {})
+            names += [one["name"] for one in table.get("hypotheses", ())]
+            names += self.explained.get(f"hypotheses_{side}") or []
         return tuple(dict.fromkeys(names))
+
+    @property
+    def hypotheses_tried(self) -> int:
+        """How many mistakes ``neartie explain`` tried on the faulty side; 0: on neither."""
+        tables = self.explained.get("explanations", {})
+        tried = (tables.get(side, {}).get("hypotheses_tried", 0) for side in self._faulty_sides)
+        return max(tried, default=0)
+
+    @property
+    def _faulty_sides(self) -> list[str]:
+        sides = {"baseline": "a", "candidate": "b"}
+        return [side for role, side in sides.items() if self.difference.faulty in (role, "both")]
+
+    def digest(self, *names: str) -> str:
+        """Return eight hex digits of the rows, the rule and the ``names`` of paths."""
+        scene = self.scene
+        parts = (*names, repr((self.geometry, self.scoring, scene.width, scene.ranks)))
+        text = "\0".join((*parts, self.difference.kind)).encode()
+        return hashlib.sha256(text + scene.logits.tobytes() + scene.bias.tobytes()).hexdigest()[:8]
 
     def as_dict(self) -> dict[str, Any]:
         """Return JSON values; the case stands beside it in ``to_json`` of the result."""

@@ -12,7 +12,7 @@ from ...banks.bank import Bank
 from ...banks.memory import MemoryBank
 from ...kernels.contract import Path as FrontPath
 from ...kernels.registry import spec_of
-from ..record import AuditRecord
+from ..result import AuditResult
 from .figures import certificate_text, class_line, schedule_line, worst_certificates
 
 _REASONS: Final = 8
@@ -66,7 +66,7 @@ class Asked:
 
 
 def failure_text(
-    result: AuditRecord, objections: Sequence[str], asked: Asked, evidence: Path | None
+    result: AuditResult, objections: Sequence[str], asked: Asked, evidence: Path | None
 ) -> str:
     """Return the message of a failing assertion.
 
@@ -138,7 +138,7 @@ def _width_lines(width: Mapping[str, Any], policy: Mapping[str, Any]) -> Iterato
         )
 
 
-def _worst(result: AuditRecord, asked: Asked) -> Iterator[str]:
+def _worst(result: AuditResult, asked: Asked) -> Iterator[str]:
     """The gravest row and the code that rebuilds it; of weights where no set differs."""
     found = worst_certificates(result.swaps, 1)
     if found:
@@ -152,6 +152,13 @@ def _worst(result: AuditRecord, asked: Asked) -> Iterator[str]:
         width = max(weights, key=lambda width: int(width["max_weight_ulp"]))
         row = {**width["worst_weight"], "width": width["width"]}
         yield "worst row (no set differs; the row whose weights are farthest apart):"
+        worst = result.worst_weights.get((row["bank"], row["width"]))
+        if worst is not None:
+            yield (
+                f"  {row['bank']} row {row['row']}, rank {row['rank']}, width {row['width']}, slot "
+                f"{worst.slot} (expert {worst.expert}): got {worst.got} of the candidate, expected "
+                f"{worst.expected} of the baseline, {worst.ulp:,} FP32 ULP apart"
+            )
         yield from _rebuild(asked, result.record, row, "row, row.ids, row.weights")
 
 

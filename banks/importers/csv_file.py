@@ -34,7 +34,8 @@ def read_csv(path: Path, reading: Reading) -> Content:
     """Return what CSV files hold: one file, or the directory of an exported bank.
 
     Raises:
-        BankError: a damaged file, or a cell that is no number; names line and column.
+        BankError: a damaged file, or a cell that is no number, or one that is too large; names
+            line and column.
     """
     del reading
     if not path.is_dir():
@@ -180,7 +181,18 @@ class _Table:
             values = np.array(cells, dtype=dtype)
         except (ValueError, OverflowError):
             raise self._wrong(lines, start, group, dtype) from None
+        if dtype.kind == "f":
+            self._check_finite(cells, values, start, group)
         return values.reshape(len(lines), *group.shape)
+
+    def _check_finite(self, cells: list[str], values: Array, start: int, group: _Group) -> None:
+        """Refuse a number that is too large for float64; one that is written as infinite is not."""
+        for place in np.flatnonzero(np.isinf(values)).tolist():
+            if any(digit in cells[place] for digit in "0123456789"):
+                line, column = divmod(place, len(group.places))
+                where = f"{self._where}, line {start + line + 2}, column {group.places[column] + 1}"
+                expected = "a number that float64 holds, or inf"
+                raise BankError("number", repr(cells[place]), expected, where)
 
     def _wrong(
         self, lines: list[list[str]], start: int, group: _Group, dtype: np.dtype[Any]

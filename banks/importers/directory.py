@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,22 @@ HEADER_NAME: Final = "neartie.json"
 ROWS_STEM: Final = "rows"
 
 
+def check_regular(path: Path) -> None:
+    """Refuse a pipe, a device or a socket: reading it may never end. What is not there passes.
+
+    Raises:
+        BankError: neither a regular file nor a directory, or one that cannot be looked at.
+    """
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        return
+    except (OSError, ValueError) as error:
+        raise BankError("file", error, "a regular file", str(path)) from None
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        raise BankError("file", "a pipe, device or socket", "a regular file", str(path))
+
+
 def read_parts(directory: Path, suffix: str, read: Callable[[Path], Content]) -> list[Content]:
     """Return the files of a directory that have the suffix; hidden ones are not looked at.
 
@@ -23,6 +40,8 @@ def read_parts(directory: Path, suffix: str, read: Callable[[Path], Content]) ->
     paths = sorted(directory.glob(f"[!.]*{suffix}"))
     if not paths:
         raise BankError("file", f"no *{suffix}", "at least one", str(directory))
+    for path in paths:
+        check_regular(path)
     return [read(path) for path in paths]
 
 

@@ -22,7 +22,7 @@ from ..bank import Array
 from ..errors import BankError, InputError
 from ..interchange import Column, Content, column, stacked
 from ..schema import WEIGHTS
-from .directory import HEADER_NAME
+from .directory import HEADER_NAME, check_regular
 from .header import parse_exported
 from .reading import TENSOR_NAMES, Reading
 from .safetensors import read_safetensors
@@ -96,6 +96,7 @@ def _file(path: Path) -> tuple[Path, Path]:
             got = ", ".join(str(p.relative_to(path)) for p in found) or "no .jsonl"
             expected = "workloads of one definition (name the .jsonl file of one)"
             raise BankError("workloads", got, expected, where)
+        check_regular(found[0])
         return found[0], path
     if not path.is_file():
         raise BankError("file", "nothing", "a dataset, or a .jsonl file of it", where)
@@ -166,6 +167,7 @@ class _Blobs:
         path = self._root / text
         if not path.resolve().is_relative_to(self._root.resolve()):
             raise BankError("path", text, "inside the dataset", workload.where)
+        check_regular(path)
         held, content = self._open
         if content is None or held != path:
             content = read_safetensors(path, Reading())

@@ -20,7 +20,7 @@ from ..errors import BankError
 from ..interchange import Column, Content, column, stacked
 from ..schema import WEIGHTS
 from ..write import RANKED
-from .directory import HEADER_NAME
+from .directory import HEADER_NAME, check_regular
 from .header import parse_exported
 from .reading import KEY_NAMES, SHARDED, TENSOR_NAMES, Reading
 from .sglang_dims import Dims, parse_dims
@@ -71,6 +71,7 @@ def read_sglang(path: Path, reading: Reading) -> Content:
 def _scan(directory: Path) -> list[_Dump]:
     dumps = []
     for path in sorted(directory.glob("*.pt")):
+        check_regular(path)
         tags = dict(part.split("=", 1) for part in path.stem.split("___") if "=" in part)
         # A second forward pass in the backward one says nothing new of the model.
         if tags.get("recompute_status") == "recompute":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import re
 import struct
+import warnings
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -44,12 +45,18 @@ def load_safely(path: Path) -> Any:
 
     where = str(path)
     try:
-        return torch.load(where, map_location="cpu", weights_only=True, mmap=_is_zip(path))
+        with warnings.catch_warnings():
+            # Torch warns of what it refuses, or reads all the same, in lines of its own source.
+            warnings.simplefilter("ignore", UserWarning)
+            return torch.load(where, map_location="cpu", weights_only=True, mmap=_is_zip(path))
     except _BROKEN as error:
         text = " ".join(str(error).split()) or type(error).__name__
+        if isinstance(error, LookupError):
+            # The byte that is no instruction of a pickle, and nothing else.
+            text = "something else"
         if "weights_only" in text.lower() or isinstance(error, pickle.UnpicklingError):
             named = re.search(r"GLOBAL ([\w.]+)", text)
-            got = f"an object of {named[1]}" if named else "objects"
+            got = f"an object of {named[1]}" if named else "objects, or no file of torch.save"
             expected = "tensors, numbers and text: no other object is unpickled"
             raise BankError("file", got, expected, where) from None
         raise BankError("file", text[:200], "a file of torch.save", where) from None

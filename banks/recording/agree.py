@@ -18,25 +18,38 @@ STEP: Final = 2048
 
 @dataclass(frozen=True, slots=True)
 class Disagreement:
-    """A rank that holds other bits than most ranks (of equal parts, than the lowest rank's).
+    """A rank that holds other bits than most ranks; or ranks of which none is in the minority.
 
     Attributes:
-        rank: the odd rank.
+        rank: the odd rank; None where as many ranks hold other bits (of two, always): who is wrong
+            cannot be known.
         layer: layer number.
         step: call of the gate; None for a weight, or where ranks hold other row counts.
         row: row of that call; None likewise.
         tensor: what differs: a tensor, a key, a weight, or ``rows``.
+        sides: the ranks that hold equal bits, together; the side of the lowest rank first.
     """
 
-    rank: int
+    rank: int | None
     layer: int
     step: int | None
     row: int | None
     tensor: str
+    sides: tuple[tuple[int, ...], ...]
 
     def __str__(self) -> str:
         place = "" if self.step is None else f", step {self.step}, row {self.row}"
-        return f"rank {self.rank}, layer {self.layer}{place}: {self.tensor}"
+        return f"{self.who}, layer {self.layer}{place}: {self.tensor}"
+
+    @property
+    def who(self) -> str:
+        """``rank 2``, or ``ranks 0 and 1 differ``."""
+        if self.rank is not None:
+            return f"rank {self.rank}"
+        texts = [", ".join(map(str, side)) for side in self.sides]
+        if all(len(side) == 1 for side in self.sides):
+            return f"ranks {', '.join(texts[:-1])} and {texts[-1]} differ"
+        return f"ranks {' and ranks '.join(texts)} differ"
 
 
 class RankDisagreement(BankError):
@@ -48,8 +61,11 @@ class RankDisagreement(BankError):
 
     def __init__(self, found: Sequence[Disagreement], where: str) -> None:
         self.found = tuple(found)
-        ranks = ", ".join(str(rank) for rank in sorted({one.rank for one in found}))
-        got = f"other bits than the other ranks' in {len(found)} places (odd ranks: {ranks})"
+        odd = sorted({one.rank for one in found if one.rank is not None})
+        named = [f"odd ranks: {', '.join(map(str, odd))}"] if odd else []
+        if any(one.rank is None for one in found):
+            named.append("no side has the most ranks: which is wrong cannot be known")
+        got = f"other bits than the other ranks' in {len(found)} places ({'; '.join(named)})"
         super().__init__(str(found[0]), got, "the same on every rank", where)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -57,15 +73,40 @@ class RankDisagreement(BankError):
         return type(self), (self.found, self.where)
 
 
-def odd_ranks(values: Sequence[bytes]) -> list[int]:
-    """Return the ranks whose value is not the most frequent one (of equals, the lowest rank's).
+def sides_of(values: Sequence[bytes]) -> tuple[tuple[int, ...], ...]:
+    """Return the ranks of each value, in the order of their lowest ranks.
 
     Example:
-        >>> odd_ranks([b"a", b"b", b"b"]), odd_ranks([b"a", b"b"])
-        ([0], [1])
+        >>> sides_of([b"a", b"b", b"a"])
+        ((0, 2), (1,))
     """
-    agreed = max(values, key=values.count)
-    return [rank for rank, value in enumerate(values) if value != agreed]
+    sides: dict[bytes, list[int]] = {}
+    for rank, value in enumerate(values):
+        sides.setdefault(value, []).append(rank)
+    return tuple(tuple(side) for side in sides.values())
+
+
+def odd_ranks(sides: Sequence[Sequence[int]]) -> list[int]:
+    """Return the ranks outside the largest side; none where there is no one largest.
+
+    Example:
+        >>> odd_ranks([[0], [1, 2]]), odd_ranks([[0], [1]])
+        ([0], [])
+    """
+    most = max(len(side) for side in sides)
+    if sum(len(side) == most for side in sides) > 1:
+        return []
+    return sorted(rank for side in sides for rank in side if len(side) < most)
+
+
+def _disagree(
+    values: Sequence[bytes], layer: int, step: int | None, row: int | None, tensor: str
+) -> Iterator[Disagreement]:
+    """One for each odd rank; one for all ranks where none is odd; none of equal values."""
+    sides = sides_of(values)
+    if len(sides) > 1:
+        for rank in odd_ranks(sides) or (None,):
+            yield Disagreement(rank, layer, step, row, tensor, sides)
 
 
 def disagreements(shards: Sequence[Shard]) -> list[Disagreement]:
@@ -82,7 +123,7 @@ def disagreements(shards: Sequence[Shard]) -> list[Disagreement]:
         for name in replicated_weights(shards[0]):
             if any(name in weights for weights in held):
                 values = [_bits(weights.get(name)) for weights in held]
-                found += [Disagreement(r, number, None, None, name) for r in odd_ranks(values)]
+                found += _disagree(values, number, None, None, name)
         if about.parallel == "tensor":
             for stream in about.layers[layer].streams:
                 found += _rows_of(shards, layer, number, stream)
@@ -108,8 +149,7 @@ def _rows_of(
 ) -> Iterator[Disagreement]:
     counts = [shard.layer(layer).streams[stream].rows for shard in shards]
     if len(set(counts)) > 1:
-        odd = odd_ranks([str(count).encode() for count in counts])
-        yield from (Disagreement(rank, number, None, None, "rows") for rank in odd)
+        yield from _disagree([str(n).encode() for n in counts], number, None, None, "rows")
         return
     about = shards[0].layer(layer).streams[stream]
     pieces = (stream == LATENT) or shards[0].about.layouts["logits"] != "replicated"
@@ -122,9 +162,9 @@ def _rows_of(
         for name in ("step", "row", *names):
             columns = [table.column(name, start, stop) for table in tables]
             for place in _differing(columns):
-                odd = odd_ranks([column[place].tobytes() for column in columns])
                 step, row = (int(key[place]) for key in keys)
-                yield from (Disagreement(rank, number, step, row, name) for rank in odd)
+                held = [column[place].tobytes() for column in columns]
+                yield from _disagree(held, number, step, row, name)
 
 
 def _differing(columns: Sequence[Array]) -> list[int]:

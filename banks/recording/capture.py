@@ -11,11 +11,13 @@ import ml_dtypes
 import numpy as np
 import torch
 
-from ..bank import KEYS, NO_UNIT, Array
+from ..bank import Array
 from ..errors import InputError
 from .background import BackgroundWriter
+from .options import ROW, check_key, check_unit_marked
 from .shard import ShardWriter, spans
 
+_WIDE: Final = np.dtype(np.int64)
 _BITS: Final = {
     torch.bfloat16: (torch.int16, ml_dtypes.bfloat16),
     torch.float8_e4m3fn: (torch.uint8, ml_dtypes.float8_e4m3fn),
@@ -47,12 +49,18 @@ def make_mark(rows: Any, keys: Mapping[str, Any]) -> Mark:
     columns = {name: _key(name, values) for name, values in keys.items()}
     if rows is None:
         return Mark(None, columns)
-    if not np.size(rows):
+    if isinstance(rows, torch.Tensor | np.ndarray | list | tuple) and not _size(rows):
         return Mark(np.zeros(0, np.int64), columns)
     array = _integers(rows, "rows")
     if array.dtype.kind == "b":
         return Mark(np.flatnonzero(array), columns, len(array))
     return Mark(_ascending(array), columns)
+
+
+def _size(rows: torch.Tensor | Array | list[Any] | tuple[Any, ...]) -> int:
+    if isinstance(rows, torch.Tensor):
+        return rows.numel()
+    return rows.size if isinstance(rows, np.ndarray) else len(rows)
 
 
 def _ascending(array: Array) -> Array:
@@ -63,17 +71,24 @@ def _ascending(array: Array) -> Array:
 
 
 def _key(name: str, values: Any) -> Array | int:
-    if name in (*KEYS, NO_UNIT):
-        raise InputError("key", name, "another name: this one is taken", "mark")
-    if isinstance(values, int):
-        return values
-    array = _integers(values, name)
-    return array.astype(np.int32 if array.dtype.itemsize <= 4 else np.int64)
+    check_key(name)
+    whole = int(values) if isinstance(values, int | np.integer) else None
+    array = _integers([whole] if whole is not None else values, name)
+    narrow = array.dtype.itemsize < _WIDE.itemsize and array.dtype != np.uint32
+    if array.dtype == np.uint64 and (array > np.iinfo(_WIDE).max).any():
+        raise InputError(name, array.max(), "a number of 64 bits with a sign", "mark")
+    return whole if whole is not None else array.astype(np.int32 if narrow else _WIDE)
 
 
 def _integers(values: Any, what: str) -> Array:
-    found = values.detach().cpu().numpy() if isinstance(values, torch.Tensor) else values
-    array = np.asarray(found).reshape(-1)
+    if isinstance(values, torch.Tensor):
+        if values.is_floating_point() or values.is_complex():
+            raise InputError(what, values.dtype, "integers", "mark")
+        values = values.detach().cpu().numpy()
+    try:
+        array = np.asarray(values).reshape(-1)
+    except (ValueError, OverflowError) as error:
+        raise InputError(what, error, "integers, one a row", "mark") from None
     if array.dtype.kind not in "iub":
         raise InputError(what, array.dtype, "integers", "mark")
     return array
@@ -98,12 +113,13 @@ class Stream:
         shard: ShardWriter,
         mark: Callable[[], Mark],
         max_rows: int | None,
+        unit: str = ROW,
     ) -> None:
         self.layer, self.kind, self._rank = place
         self.calls = self.fewest = self.most = self.rows = 0
         self.seconds = 0.0
         self._names, self._writer, self._shard = names, writer, shard
-        self._mark, self._max_rows = mark, max_rows
+        self._mark, self._max_rows, self._unit = mark, max_rows, unit
 
     def take(self, tensors: Sequence[torch.Tensor]) -> None:
         """Copy the wanted rows of one call and hand them over; waits where memory is full.
@@ -142,6 +158,8 @@ class Stream:
     def _check(self, mark: Mark, count: int) -> None:
         """Refuse a mark that does not fit a call of ``count`` rows."""
         rows = mark.rows
+        if not self.rows and (rows is None or len(rows)):
+            check_unit_marked(self._unit, mark.keys, self.layer)
         if mark.of is not None and mark.of != count:
             where = f"mark, layer {self.layer}"
             raise InputError("mask rows", mark.of, f"{count}, as in the call", where)

@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 import torch.distributed as dist
 
 from ..errors import InputError
+from .background import RecordingError
 
 T = TypeVar("T")
+
+
+class RankLostError(RecordingError):
+    """Another rank ended without a word, or does not answer: this one waits no longer."""
+
+    def __init__(self, rank: int, reason: str) -> None:
+        super().__init__(f"rank {rank} lost another rank, which ended or does not answer: {reason}")
+        self.rank = rank
+        self.reason = reason
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle by the parts."""
+        return type(self), (self.rank, self.reason)
 
 
 class Group:
@@ -25,11 +40,12 @@ class Group:
         talks: whether they tell each other; else each is on its own.
 
     Raises:
-        InputError: a rank that is none of the ranks.
+        InputError: no group, or a rank that is none of the ranks.
     """
 
     def __init__(self, group: Any = None) -> None:
         self._group = group
+        _check(group)
         self.talks = not isinstance(group, tuple) and dist.is_available() and dist.is_initialized()
         rank, ranks = (0, 1)
         if isinstance(group, tuple):
@@ -42,18 +58,33 @@ class Group:
         self.ranks: Final[int] = ranks
 
     def gather(self, value: object) -> list[Any]:
-        """Return every rank's value, in the order of ranks (without talk, the own one alone)."""
+        """Return every rank's value, in the order of ranks (without talk, the own one alone).
+
+        Raises:
+            RankLostError: another rank is gone.
+        """
         if not self.talks:
             return [value]
         values: list[Any] = [None] * self.ranks
-        dist.all_gather_object(values, value, group=self._group)
+        with self._talking():
+            dist.all_gather_object(values, value, group=self._group)
         return values
+
+    @contextmanager
+    def _talking(self) -> Iterator[None]:
+        """Tell of a lost rank in one line: the transport's error has its own source lines in it."""
+        try:
+            yield
+        except RuntimeError as error:
+            reason = str(error).strip().splitlines() or [type(error).__name__]
+            raise RankLostError(self.rank, reason[0][:200]) from error
 
     def together(self, work: Callable[[], T]) -> T:
         """Return what ``work`` returns here; raise on every rank where any rank's work raises.
 
         Raises:
             InputError: this rank's own, or the first other rank's error in words.
+            RankLostError: another rank is gone.
         """
         result: T | None = None
         mine: Exception | None = None
@@ -85,8 +116,21 @@ class Group:
                 outcome = (None, error)
         if self.talks:
             holder: list[Any] = [outcome]
-            dist.broadcast_object_list(holder, group=self._group, group_src=0)
+            with self._talking():
+                dist.broadcast_object_list(holder, group=self._group, group_src=0)
             outcome = holder[0]
         if outcome[1] is not None:
             raise outcome[1]
         return outcome[0]  # type: ignore[return-value]
+
+
+def _check(group: Any) -> None:
+    if isinstance(group, tuple):
+        whole = all(isinstance(one, int) and not isinstance(one, bool) for one in group)
+        if len(group) != 2 or not whole:
+            raise InputError("group", repr(group)[:60], "(rank, ranks), two numbers", "record")
+    elif group is not None:
+        there = dist.is_available() and dist.is_initialized()
+        if not there or not isinstance(group, dist.ProcessGroup):
+            expected = "a torch.distributed group, (rank, ranks), or None"
+            raise InputError("group", repr(group)[:60], expected, "record")

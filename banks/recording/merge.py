@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from ..arrow_tables import Table
+from ..atomic import new_directory
 from ..bank import Array, Header, RowBlock, Stage
 from ..errors import BankError
 from ..geometry import MAX_WIDTH, Geometry, ScoringRule
@@ -45,20 +44,14 @@ def merge_ranks(directory: str | Path, out: str | Path) -> dict[str, str]:
         raise RankDisagreement(found, str(directory))
     target = Path(out)
     check_target(target)
-    partial = Path(tempfile.mkdtemp(prefix=f".{target.name}.partial-", dir=target.parent))
-    try:
-        partial.chmod(0o755)
-        digests = {}
+    digests = {}
+    with new_directory(target, "directory") as partial:
         for layer in shards[0].about.layers:
             merged = _Layer(shards, layer)
             header = merged.header()
             digests[header.name] = write_bank(
                 partial / layer, header, merged.weights, merged.blocks()
             )
-        check_target(target)
-        partial.rename(target)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
     return digests
 
 
@@ -72,6 +65,21 @@ def check_target(target: Path) -> None:
     taken = target.is_symlink() or (target.exists() and not target.is_dir())
     if taken or (target.is_dir() and any(target.iterdir())):
         raise BankError("directory", target, "new or empty", "record")
+
+
+def check_place(place: Path, target: Path) -> None:
+    """Refuse a directory for shards in which an earlier recording left some.
+
+    Raises:
+        BankError: it is so; says how to merge or to remove them.
+    """
+    if place.is_dir() and any(place.iterdir()):
+        expected = (
+            f"empty: an earlier recording left it; neartie bank merge-ranks {place} {target} "
+            f"makes banks of its shards where all are there, else remove it"
+        )
+        raise BankError("directory", place, expected, "record")
+    check_target(place)
 
 
 def check_parent(target: Path) -> None:

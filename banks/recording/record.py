@@ -11,6 +11,14 @@ import torch
 from ..errors import InputError
 from .find import find_gates
 from .group import Group
+from .options import (
+    check_layers,
+    check_model,
+    check_names,
+    check_target_name,
+    check_types,
+    checked_provenance,
+)
 from .ready import READY
 from .report import environment
 from .session import Recording, Settings
@@ -66,10 +74,20 @@ def record(
         quiet: leave out the line on stderr at the end.
 
     Raises:
-        InputError: no gate, a wrong option; at the end: a gate without a row, a changed weight.
+        InputError: no gate, a wrong option; at a gate's first call: no mark gives the ``unit``;
+            at the end: a gate without a row, a changed weight.
         RankDisagreement: at the end: a rank holds other bits; the shards stay in ``OUT.ranks``.
         RecordingError: the writing thread failed.
     """
+    check_model(model, specs)
+    check_layers(layers)
+    check_types(
+        max_rows=(max_rows, (int, type(None)), "a whole number, or None for all"),
+        memory=(memory, (int,), "a whole number of bytes"),
+        layouts=(layouts, (Mapping, type(None)), "a mapping from tensors to layouts"),
+        merge=(merge, (bool,), "True or False"),
+        quiet=(quiet, (bool,), "True or False"),
+    )
     if parallel not in ("tensor", "data"):
         raise InputError("parallel", parallel, "tensor or data", "record")
     if isinstance(group, tuple) and merge:
@@ -77,17 +95,22 @@ def record(
         raise InputError("merge", merge, expected, "record")
     if max_rows is not None and max_rows < 1:
         raise InputError("max_rows", max_rows, "at least 1", "record")
+    if memory < 1:
+        raise InputError("memory", memory, "at least 1 byte", "record")
     held: dict[str, Layout] = {"logits": "replicated", "latent": "replicated", **(layouts or {})}
     _check_layouts(held, parallel)
-    target = Path(out)
+    target = check_target_name(out)
+    called = target.name if name is None else name
+    check_names(called, path, unit)
+    told = checked_provenance(provenance)
     about = {
         "shard_version": SHARD_VERSION,
-        "name": name or target.name,
+        "name": called,
         "path": path,
         "parallel": parallel,
         "layouts": held,
         "unit": unit,
-        "provenance": {**environment(model), **(provenance or {})},
+        "provenance": {**environment(model), **told},
     }
     gates = find_gates(model, specs, layers)
     settings = Settings(target, about, Group(group), max_rows, memory, merge, quiet)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import sys
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,14 +17,15 @@ import torch
 from ..bank import Array
 from ..errors import InputError
 from ..geometry import ScoringRule
-from .background import BackgroundWriter
+from .background import BackgroundWriter, RecordingError
 from .capture import Mark, Stream, make_mark, to_numpy
-from .group import Group
-from .merge import check_parent, check_target, merge_ranks
+from .group import Group, RankLostError
+from .merge import check_parent, check_place, check_target, merge_ranks
 from .report import RecordingReport
 from .shard import GATE, LATENT, ShardWriter
 from .spec import Gate, output_rows
 from .tap import Tap, forget_compiled
+from .timer import ForwardTimer
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +64,7 @@ class Recording:
         self._group = settings.group
         self._mark = Mark()
         self._taps: list[Tap] = []
-        self._timer = _Timer()
+        self._timer = ForwardTimer()
 
     def mark(self, rows: Any = None, **keys: Any) -> None:
         """Tell of the calls from now on, until the next mark.
@@ -83,6 +84,8 @@ class Recording:
         group, settings = self._group, self._settings
         self._known = group.together(lambda: {g.layer: _Known.of(g) for g in self._gates})
         self._shards = group.from_first(self._make_place)
+        # A rank that has failed since then may have removed it.
+        self._shards.mkdir(exist_ok=True)
         prefix = f".rank{group.rank}.partial-"
         self._place = Path(tempfile.mkdtemp(prefix=prefix, dir=self._shards))
         self._shard = ShardWriter(self._place)
@@ -109,7 +112,7 @@ class Recording:
             prefix = f".{target.name}.partial-"
             return Path(tempfile.mkdtemp(prefix=prefix, dir=target.absolute().parent))
         place = target.with_name(f"{target.name}.ranks")
-        check_target(place)
+        check_place(place, target)
         place.mkdir(exist_ok=True)
         return place
 
@@ -125,7 +128,8 @@ class Recording:
     def _stream(self, gate: Gate, kind: str, names: Sequence[str]) -> Stream:
         rank = self._group.rank if self._settings.about["parallel"] == "data" else -1
         place, limit = (gate.layer, kind, rank), self._settings.max_rows
-        return Stream(place, names, self._writer, self._shard, lambda: self._mark, limit)
+        unit = self._settings.about["unit"]
+        return Stream(place, names, self._writer, self._shard, lambda: self._mark, limit, unit)
 
     def __exit__(
         self,
@@ -138,13 +142,55 @@ class Recording:
             self._end()
             return
         try:
-            size = self._group.together(self._finish_shard)
-            digests = self._group.from_first(self._merge) if self._settings.merge else {}
+            size, digests = self._complete()
         finally:
             self._end()
         self.report = self._told(size, digests)
         if not self._settings.quiet and self._group.rank == 0:
             print(self.report, file=sys.stderr)
+
+    def _complete(self) -> tuple[int, dict[str, str]]:
+        """Complete this rank's shard, and merge all: its bytes, and the banks' digests."""
+        try:
+            size = self._group.together(self._finish_shard)
+        except RankLostError as error:
+            raise RecordingError(f"{error}; {self._left()}") from error
+        except Exception:
+            # Every rank knows that one has no shard: nobody can merge the others.
+            if self._merges:
+                shutil.rmtree(self._own_shard, ignore_errors=True)
+            raise
+        if not self._settings.merge:
+            return size, {}
+        try:
+            return size, self._group.from_first(self._merge)
+        except RankLostError as error:
+            raise RecordingError(f"{error}; {self._left()}") from error
+        except Exception as error:
+            if self._merges:
+                error.add_note(self._left())
+            raise
+
+    @property
+    def _merges(self) -> bool:
+        """Whether shards of several ranks are merged here: their directory is no one's wish."""
+        return self._settings.merge and self._group.ranks > 1
+
+    @property
+    def _own_shard(self) -> Path:
+        return self._shards / f"rank{self._group.rank}"
+
+    def _left(self) -> str:
+        """What lies on the disk where the shards were not merged, and what to do with it."""
+        target, place = self._settings.target, self._shards
+        held = sorted(path.name for path in place.glob("rank*")) if place.is_dir() else []
+        if not held:
+            return f"no shard is left in {place}"
+        whole = f"neartie bank merge-ranks {place} {target} makes the banks"
+        return (
+            f"{place} keeps the shards {', '.join(held)} of {self._group.ranks}: with all of them, "
+            f"{whole}; else remove {place} before the next recording there"
+        )
 
     def _silence(self) -> None:
         """Take every hook away."""
@@ -161,6 +207,10 @@ class Recording:
         shutil.rmtree(self._place, ignore_errors=True)
         if self._settings.merge and self._group.ranks == 1:
             shutil.rmtree(self._shards, ignore_errors=True)
+        elif self._merges:
+            # The last rank to leave nothing there removes the directory.
+            with contextlib.suppress(OSError):
+                self._shards.rmdir()
 
     def _finish_shard(self) -> int:
         """Complete this rank's shard under its name and return its bytes."""
@@ -174,7 +224,7 @@ class Recording:
         }
         self._shard.finish(document)
         size = self._shard.bytes
-        self._place.rename(self._shards / f"rank{self._group.rank}")
+        self._place.rename(self._own_shard)
         return size
 
     def _check_complete(self) -> None:
@@ -240,31 +290,3 @@ class _Known:
 def _on_host(weights: Mapping[str, torch.Tensor]) -> dict[str, Array]:
     """Copies: a weight on the CPU may change later."""
     return {name: to_numpy(tensor.to("cpu", copy=True)) for name, tensor in weights.items()}
-
-
-class _Timer:
-    """Seconds in a module's forward; None where it was never seen to be called eagerly."""
-
-    def __init__(self) -> None:
-        self.seconds: float | None = None
-        self._began = 0.0
-        self._handles: list[Any] = []
-
-    def attach(self, model: torch.nn.Module) -> None:
-        self._handles = [
-            model.register_forward_pre_hook(self._before, prepend=True),
-            model.register_forward_hook(self._after),
-        ]
-
-    def _before(self, module: torch.nn.Module, args: Any) -> None:
-        # A compiler would read the clock once.
-        if not torch.compiler.is_compiling():
-            self._began = time.perf_counter()
-
-    def _after(self, module: torch.nn.Module, args: Any, output: Any) -> None:
-        if not torch.compiler.is_compiling():
-            self.seconds = (self.seconds or 0.0) + time.perf_counter() - self._began
-
-    def detach(self) -> None:
-        for handle in self._handles:
-            handle.remove()

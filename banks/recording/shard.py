@@ -8,9 +8,7 @@ the same of the latent projection's output, where ranks hold pieces of it, and
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -21,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
 from ..arrow_tables import Table, dtype_name, key_field, tensor_field, to_batch
 from ..bank import Array
+from ..disk import measured, write_synced
 from ..errors import BankError
 from ..files import LocalFiles
 from ..schema import PathName, ScoringModel
@@ -174,12 +173,9 @@ class ShardWriter:
     def finish(self, document: Mapping[str, Any]) -> None:
         """Close the files and write ``shard.json``, with their digests, as the last of them."""
         self.close()
-        files = {path.name: _measured(path) for path in sorted(self._directory.iterdir())}
+        files = {path.name: measured(path) for path in sorted(self._directory.iterdir())}
         text = json.dumps({**document, "files": files}, indent=1, allow_nan=False) + "\n"
-        with (self._directory / SHARD_FILE).open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
+        write_synced(self._directory / SHARD_FILE, text.encode())
 
     def close(self) -> None:
         """Close the files; without ``shard.json`` they are no shard."""
@@ -197,13 +193,6 @@ def _fields(tensors: Mapping[str, Mapping[str, Any]]) -> list[pa.Field]:
     return [
         tensor_field(name, about["dtype"], tuple(about["shape"])) for name, about in tensors.items()
     ]
-
-
-def _measured(path: Path) -> dict[str, Any]:
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    return {"bytes": path.stat().st_size, "sha256": digest}
 
 
 class Shard:

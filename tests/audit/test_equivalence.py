@@ -117,6 +117,33 @@ def test_the_message_is_one_to_act_on() -> None:
     assert text.index("far_swap: 24") < text.index("explained_by:")
 
 
+def one_weight(launch: Any, out: Any) -> None:
+    """One row of the launch, its last slot; the slots are turned round, as ids may be."""
+    out.ids[:], out.weights[:] = out.ids[:, :, ::-1].copy(), out.weights[:, :, ::-1].copy()
+    out.weights[:, 1, 0] *= np.float32(0.5)
+
+
+def test_a_wrong_weight_is_named_with_its_slot_expert_and_values() -> None:
+    result = neartie.run_audit(
+        LOGITS, baseline="route", candidate=WrappedPath(one_weight), rows=[9], ranks=2, gate=False
+    )
+    ((place, worst),) = result.worst_weights.items()
+    (width,) = result.record["widths"]
+    assert place == (width["worst_weight"]["bank"], 9)
+    row = neartie.replay_row(LOGITS, row=width["worst_weight"]["row"], width=9, ranks=2)
+    assert row.ids["candidate"][0, -1] == worst.expert
+    expected = row.weights["candidate"][0, -1]
+    assert (worst.slot, np.float32(worst.expected)) == (0, expected)
+    assert np.float32(worst.got) == expected * np.float32(0.5)
+    assert worst.ulp == width["max_weight_ulp"]
+    text = message(WrappedPath(one_weight))
+    assert (
+        f"\n  {place[0]} row {width['worst_weight']['row']}, rank 0, width 9, slot 0 (expert "
+        f"{worst.expert}): got {worst.got} of the candidate, expected {worst.expected} of the "
+        f"baseline, {worst.ulp:,} FP32 ULP apart\n"
+    ) in text
+
+
 def test_rates_of_independent_rows_are_told_with_their_bound() -> None:
     text = message(WrappedPath(swaps))
     assert "set rate 1.00e+00 (24 of 24 independent), at most 1.00e+00 at 95%, limit 5e-05" in text

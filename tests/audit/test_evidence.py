@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import neartie
+from neartie.audit.environment import git_state
 from neartie.audit.evidence.load import load_evidence
 from neartie.audit.evidence.manifest import file_digest
 from neartie.audit.evidence.verify import verify_evidence
@@ -76,6 +77,23 @@ def test_outside_a_repository_there_is_no_commit(
         subprocess.run([*git, *words], check=True)
     state = load_evidence(write_evidence(result, "again")).manifest["working_directory"]
     assert (len(state["commit"]), state["dirty"]) == (40, True)
+
+
+def test_the_state_of_a_repository_is_read_without_its_lock(tmp_path: Path) -> None:
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b", "-C", str(tmp_path)]
+    (tmp_path / "file").write_text("text")
+    for words in (["init", "-q"], ["add", "file"], ["commit", "-q", "-m", "first"]):
+        subprocess.run([*git, *words], check=True)
+    index = tmp_path / ".git" / "index"
+    # As a checkout elsewhere leaves it: git status takes the lock and writes the new times down.
+    os.utime(tmp_path / "file", (1, 1))
+    before = index.read_bytes()
+    state = git_state(tmp_path)
+    assert state is not None
+    assert not state["dirty"]
+    assert index.read_bytes() == before
+    subprocess.run([*git, "status", "--porcelain"], check=True)
+    assert index.read_bytes() != before
 
 
 def test_a_full_disk_is_one_message_and_leaves_nothing(

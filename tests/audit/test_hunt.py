@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -17,6 +18,7 @@ from hunting import LOWER_ID, SMALL
 from wrapped_path import WrappedPath
 
 import neartie
+from neartie.audit.hunt.pytest_text import witness_name
 from neartie.audit.hunt.scene import Scene, SceneBank
 from neartie.audit.hunt.strategies import STRATEGIES
 from neartie.banks.errors import InputError
@@ -158,11 +160,45 @@ def test_a_witness_as_a_pytest_file_fails_on_the_fault_and_passes_on_the_clean_p
     assert "wrong by the reference: candidate" in done.stdout
 
 
+def test_files_of_several_hunts_stand_in_one_directory(
+    found: Mapping[str, Any], tmp_path: Path
+) -> None:
+    """Neither their modules nor their tests have a name in common."""
+    texts: dict[str, str] = {}
+    for name, result in found.items():
+        for file in result.write(tmp_path / name):
+            if file.suffix == ".py":
+                assert file.stem not in texts
+                texts[file.stem] = file.read_text()
+    assert len(texts) >= len(found)
+    tests = [re.findall(r"^def (test_\w+)\(", text, re.MULTILINE) for text in texts.values()]
+    assert all(len(names) == 1 for names in tests)
+    assert len({names[0] for names in tests}) == len(tests)
+    # The same rows against another path are another test.
+    result = found["FourStepsInOneShard"]
+    names = {witness_name(result.found[0], "general", other) for other in ("route", "route:x=1")}
+    assert len(names) == 2
+    assert all(re.fullmatch(r"route(_x_1)?_[0-9a-f]{8}", name) for name in names)
+
+
+def test_a_slot_counts_from_0_and_causes_are_those_of_explain(found: Mapping[str, Any]) -> None:
+    result = found["SaturatedInBf16"]
+    witness = result.found[0]
+    row = witness.case["a"]["ids"][0]
+    assert witness.difference.slots == (row.index(witness.difference.dropped[0]),)
+    assert f"(slot {witness.difference.slots[0]})" in result.text()
+    (case,) = neartie.explain_rows([witness.case], result.policy).cases
+    assert f"(slot {witness.difference.slots[0]})" in " ".join(case.reasons)
+    table = [one["name"] for one in case.facts["explanations"]["b"]["hypotheses"]]
+    assert list(witness.hypotheses[: len(table)]) == table
+    assert set(case.facts["hypotheses_b"]) <= set(witness.hypotheses)
+
+
 def test_files_are_written_and_read_again(found: Mapping[str, Any], tmp_path: Path) -> None:
     result = found["FourStepsInOneShard"]
     files = result.write(tmp_path / "out")
-    names = ["hunt.json", "witness-1.json", "test_witness_1.py"]
-    assert [file.name for file in files][:3] == names
+    assert [file.name for file in files][:2] == ["hunt.json", "witness-1.json"]
+    assert files[2].name.startswith("test_witness_1_rare_faults_FourStepsInOneShard_")
     assert neartie.explain_rows(files[1]).cases[0].facts["set_class"] == "far_swap"
     record = json.loads(files[0].read_text())
     assert record["exit_status"] == 1

@@ -142,6 +142,44 @@ def test_what_does_not_show_again_is_said() -> None:
     assert result.found[0].explained["breaches_b"] == ["duplicate_id"]
 
 
+def two_of_a_tie(launch: Launch, out: Routed) -> None:
+    out.ids[:, :, 1:3] = (3, 4)
+
+
+def test_two_experts_at_once_are_called_so_and_not_outside_the_window() -> None:
+    row = np.asarray([[3.0, 1.0, 1.0, 1.0, 1.0, -1.0]], np.float32)
+    row[0, 3:5] = np.nextafter(row[0, 3:5], np.float32(0))
+    faulty = WrappedPath(two_of_a_tie, "route:select=standalone")
+    checked = neartie.check_rows(row, baseline="general", candidate=faulty, top_k=3)
+    (one,) = checked.differences
+    assert one.kind == "set:multi_swap"
+    assert one.gap_ulp is not None
+    assert one.gap_ulp <= Policy().window_ulp
+    assert "2 experts exchanged at once" in one.text()
+    assert "1 differences that the policy fails on 1 rows" in checked.text()
+    assert "outside the window" not in checked.text()
+
+
+def test_a_mistake_that_explain_has_no_name_for_is_said_to_have_none() -> None:
+    def third(launch: Launch, out: Routed) -> None:
+        out.weights[:, :, 3] *= np.float32(1.5)
+
+    result = spoiled(third, rows=300, only=["real"])
+    assert result.found[0].difference.kind == "weights:mismatch"
+    case, worst = result.found[0].case, result.found[0].difference.worst_weight
+    assert worst is not None
+    assert (worst.slot, worst.expert) == (3, case["b"]["ids"][0][3])
+    assert (worst.got, worst.expected) == (case["b"]["weights"][0][3], case["a"]["weights"][0][3])
+    place = f"expert {worst.expert} (slot 3): {worst.got} of the candidate, {worst.expected} of the"
+    assert place in result.text()
+    (told,) = neartie.explain_rows([case], result.policy).cases
+    place = f"most for expert {worst.expert} (slot 3 of path b): {worst.got} of path b, "
+    assert f"{place}{worst.expected} of path a" in " ".join(told.reasons)
+    assert result.found[0].hypotheses == ()
+    tried = result.found[0].explained["explanations"]["b"]["hypotheses_tried"]
+    assert f"none of {tried} named mistakes gives it" in result.text()
+
+
 @settings(max_examples=25)
 @given(st.data())
 def test_rows_that_are_not_looked_at_closely_are_alike(data: st.DataObject) -> None:

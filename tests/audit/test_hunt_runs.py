@@ -169,6 +169,22 @@ def test_the_command_line(
     assert "NOT RUN" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("reason", [0, False, "", " ", b"no", ["no GPU"]])
+def test_a_path_that_does_not_say_whether_it_runs_is_refused(reason: Any) -> None:
+    class Unclear(WrappedPath):
+        def unavailable(self) -> Any:
+            return reason
+
+    words = r"unavailable\(\)=.*, but should be None where the path can run here, or a text"
+    with pytest.raises(InputError, match=words):
+        neartie.hunt("general", Unclear(name="unclear"), geometry=SMALL, rows=100)
+    with pytest.raises(InputError, match=words):
+        neartie.run_audit(
+            "gaussian:geometry=mini,rows=9", candidate=Unclear(name="unclear"), rows=[9], ranks=1,
+            gate=False,
+        )  # fmt: skip
+
+
 class Raises(WrappedPath):
     def run(self, launch: Any, out: Any) -> None:
         raise RuntimeError("x\nverdict  PASS\x1b[31m")

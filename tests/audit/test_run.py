@@ -11,6 +11,8 @@ from wrapped_path import WrappedPath
 import neartie
 from neartie.audit.result import AuditResult
 from neartie.banks.errors import EnvelopeError, InputError
+from neartie.banks.manage import make_bank
+from neartie.banks.memory import memory_bank
 
 
 def codes(result: AuditResult, state: str) -> set[str]:
@@ -58,6 +60,43 @@ def test_planted_gaps_are_classed_by_the_window(gap: int, window: int, expected:
     (width,) = result.record["widths"]
     assert width["counts"][expected] == 40
     assert all(c["gap_ulp"] == gap for c in result.swaps.to_pylist())
+
+
+@pytest.mark.parametrize("given", ["held/mine", "held", "path"])
+def test_a_swaps_bank_opens_from_another_directory(
+    given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "held").mkdir()
+    make_bank("near_tie:geometry=mini,rows=4,gap=1", tmp_path / "held" / "mine")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    candidate = Swapping(name="swapping")
+    bank: Any = neartie.open_bank(Path("held/mine")) if given == "path" else given
+    result = neartie.run_audit(
+        bank, baseline="route", candidate=candidate, rows=[20], ranks=1, gate=False
+    )
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    swap = result.swaps.to_pylist()[0]
+    row = neartie.replay_row(
+        result.bank_specs[swap["bank"]], row=swap["row"], width=swap["width"], ranks=1,
+        baseline="route", candidate=candidate,
+    )  # fmt: skip
+    assert swap["dropped"][0] in row.ids["baseline"][0]
+    # The evidence names the bank as it was given: it says nothing of this machine.
+    assert str(tmp_path) not in result.to_json() + swap["snippet"]
+
+
+def test_banks_without_a_directory_open_by_their_specs() -> None:
+    made = memory_bank(logits=np.zeros((3, 6), np.float32), top_k=2)
+    for bank, specs in (
+        ("near_tie:geometry=mini,rows=4,gap=1", ["near_tie:geometry=mini,rows=4,gap=1"]),
+        (made, []),
+    ):
+        result = neartie.run_audit(bank, rows=[9], ranks=1, gate=False)
+        found = list(result.bank_specs.values())
+        assert [neartie.open_bank(spec).digest for spec in found] == [
+            neartie.open_bank(spec).digest for spec in specs
+        ]
 
 
 class Swapping(WrappedPath):

@@ -305,6 +305,19 @@ def test_a_bank_that_is_changed_or_gone(tmp_path: Path, monkeypatch: pytest.Monk
     assert codes(verify_evidence(out)) == {"bank"}
 
 
+def test_an_empty_manifest_says_what_it_lacks(tmp_path: Path) -> None:
+    (tmp_path / "manifest.json").write_text("{}")
+    found = verify_evidence(tmp_path)
+    assert found.exit_status == 1
+    texts = [problem.text for problem in found.problems]
+    assert "fields=no schema_version, kind, date, command, device, banks, files, " in texts[0]
+    assert "but should be every field of a manifest" in texts[0]
+    assert [problem.where for problem in found.problems] == [
+        "manifest.json",
+        "audit.json or gate.json",
+    ]
+
+
 def test_where_there_is_no_evidence(tmp_path: Path) -> None:
     for place in (tmp_path, tmp_path / "nothing"):
         with pytest.raises(InputError, match="a directory with a manifest and a record"):

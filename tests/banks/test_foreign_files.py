@@ -3,8 +3,11 @@
 import csv
 import io
 import json
+import math
 import os
 import pickle
+import threading
+import warnings
 import zipfile
 from collections import OrderedDict
 from pathlib import Path
@@ -269,6 +272,14 @@ def test_columns_of_parquet_that_are_no_tensor(column: Any, message: str, tmp_pa
             "logits[0],logits[1]\n1,2\n3,x\n",
             r"number='x', but .* decimal number .*line 3, column 2",
         ),
+        (
+            "logits[0],logits[1]\n1.5,2\n3,-1e400\n",
+            r"number='-1e400', but should be a number that float64 .*line 3, column 2",
+        ),
+        (
+            "logits[0],logits[1]\n1.5,1e39\n",
+            r"tensor logits\[0, 1\]=1e\+39, but should be a float32",
+        ),
         ("logits[0],logits[2]\n1,2\n", r"columns of logits=2 of logits\[3\], but should be each"),
         ("logits[0],logits[0]\n1,2\n", r"column logits\[0\]=there twice"),
         ("logits[0],logits[1]\n", "lines=0, but should be a line of names and at least one"),
@@ -281,6 +292,62 @@ def test_bad_lines(text: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(BankError, match=message):
         import_files([tmp_path / "rows.csv"], tmp_path / "bank", reading=reading,
                      recording=Recording(zero_bias=True))  # fmt: skip
+
+
+def test_a_number_that_is_written_as_infinite_stays_so(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("logits[0],logits[1]\n1.5,-inf\nInfinity,0\n")
+    reading = Reading(geometry=Geometry("mine", 0, 0, 2, 1))
+    import_files([tmp_path / "rows.csv"], tmp_path / "bank", reading=reading,
+                 recording=Recording(zero_bias=True))  # fmt: skip
+    logits = open_bank(tmp_path / "bank").read(0, 2).logits
+    assert logits is not None
+    assert logits.tolist() == [[1.5, -math.inf], [math.inf, 0.0]]
+
+
+@pytest.mark.parametrize("protocol", [2, 4])
+def test_a_plain_pickle_is_one_error(protocol: int, tmp_path: Path) -> None:
+    path = tmp_path / "raw.pt"
+    path.write_bytes(pickle.dumps({"logits": Evil(tmp_path / "mark")}, protocol))
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        with pytest.raises(BankError, match="but should be tensors, numbers and text"):
+            import_files([path], tmp_path / "bank")
+        path.write_bytes(b"hello world")
+        with pytest.raises(BankError, match="file=something else, but should be a file of torch"):
+            import_files([path], tmp_path / "bank")
+    assert not told
+    assert not (tmp_path / "mark").exists()
+
+
+@pytest.mark.parametrize(
+    ("made", "given", "format_"),
+    [
+        *((f"rows.{end}", f"rows.{end}", None) for end in ("csv", "npz", "safetensors", "parquet")),
+        ("rows.pt", "rows.pt", None),
+        ("held/rows.csv", "held", "csv"),
+        ("held/name=x___step=0___rank=0___dump_index=0.pt", "held", "sglang"),
+        ("held/workloads/a.jsonl", "held", "flashinfer-bench"),
+    ],
+)
+def test_a_pipe_is_refused(made: str, given: str, format_: str | None, tmp_path: Path) -> None:
+    pipe = tmp_path / made
+    pipe.parent.mkdir(parents=True, exist_ok=True)
+    os.mkfifo(pipe)
+    caught: list[BankError] = []
+
+    def work() -> None:
+        try:
+            import_files([tmp_path / given], tmp_path / "bank", format=format_)
+        except BankError as error:
+            caught.append(error)
+
+    # A daemon: whoever opens a pipe that nobody writes to waits for ever.
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(30)
+    assert not thread.is_alive()
+    assert "file=a pipe, device or socket, but should be a regular file" in str(caught[0])
+    assert str(pipe) in str(caught[0])
 
 
 def test_a_header_that_lies(tmp_path: Path) -> None:

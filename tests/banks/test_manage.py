@@ -5,6 +5,7 @@ import fsspec  # type: ignore[import-untyped]
 import numpy as np
 import pytest
 
+from neartie.audit.cli_bank import info, verify
 from neartie.banks.errors import BankError
 from neartie.banks.manage import bank_info, make_bank, verify_bank
 from neartie.banks.open import expand_banks, open_bank
@@ -103,3 +104,21 @@ def test_urls_open_the_same_bank(tmp_path: Path) -> None:
         file.write(b"more")
     with pytest.raises(BankError, match=r"bytes=\d+, but should be \d+ as in bank.json \[fsspec"):
         open_bank("fsspec+memory://url-test")
+
+
+def test_control_characters_of_a_header_are_escaped(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_bank("near_tie:geometry=mini,rows=4,gap=1", tmp_path / "bank")
+    header = tmp_path / "bank" / "bank.json"
+    told = json.loads(header.read_text())
+    told["name"] = "a\x1b[31mred"
+    told["provenance"] |= {"model": "line\nname   other", "key\x07": "rung"}
+    header.write_text(json.dumps(told))
+    info(str(tmp_path / "bank"))
+    verify(str(tmp_path / "bank"))
+    printed = capsys.readouterr().out
+    assert "\\x1b[31mred" in printed
+    assert "line\\nname   other" in printed
+    assert "key\\x07" in printed
+    assert printed.replace("\n", "").isprintable()

@@ -16,7 +16,12 @@ from toy_moe import EXPERTS, HIDDEN, LATENT, SPEC, ToyGate, ToyModel, toy_input
 import neartie
 from neartie.audit.cli import exit_status
 from neartie.banks.errors import BankError, InputError
-from neartie.banks.recording.agree import Disagreement, RankDisagreement, odd_ranks
+from neartie.banks.recording.agree import (
+    Disagreement,
+    RankDisagreement,
+    odd_ranks,
+    sides_of,
+)
 from neartie.banks.recording.capture import to_numpy
 
 RANKS = 2
@@ -81,8 +86,9 @@ def grads() -> Iterator[None]:
 def _shards(out: Path, models: list[Any], inputs: Any, **options: Any) -> Path:
     """Record each model as the rank of its place, without a merge."""
     for rank, model in enumerate(models):
+        group = (rank, len(models))
         with neartie.record(
-            model, out=out, specs=[PIECES], merge=False, quiet=True, group=(rank, RANKS), **options
+            model, out=out, specs=[PIECES], merge=False, quiet=True, group=group, **options
         ) as opened:
             for number, x in enumerate(inputs(rank)):
                 opened.mark(doc=number)
@@ -173,36 +179,63 @@ def _disagreement(place: Path, models: Any, inputs: Any) -> Any:
     return caught.value
 
 
-def test_a_rank_that_saw_another_row_is_named(tmp_path: Path) -> None:
+def _flipped_on(odd: int) -> Any:
+    """Inputs of which one bit of one element differs on one rank."""
+
     def inputs(rank: int) -> list[torch.Tensor]:
         second = toy_input(1)
-        # One bit of one element on rank 1.
         bits = second.view(torch.int16)
-        bits[1, 2, 3] ^= rank
+        bits[1, 2, 3] ^= rank == odd
         return [toy_input(0), second]
 
-    models = [ToyModel().moe(1)] * RANKS
-    error = _disagreement(tmp_path / "ranks", models, inputs)
-    assert Disagreement(1, 0, 1, 7, "hidden") in error.found
-    assert {(one.rank, one.step, one.row) for one in error.found} == {(1, 1, 7)}
-    assert str(error).startswith("rank 1, layer 0, step 1, row 7: hidden=other bits than")
-    assert "odd ranks: 1" in str(error)
+    return inputs
+
+
+@pytest.mark.parametrize("odd", [0, 1, 2])
+def test_of_three_ranks_the_one_that_saw_another_row_is_named(tmp_path: Path, odd: int) -> None:
+    error = _disagreement(tmp_path / "ranks", [ToyModel().moe(1)] * 3, _flipped_on(odd))
+    rest = tuple(rank for rank in range(3) if rank != odd)
+    sides = ((odd,), rest) if odd == 0 else (rest, (odd,))
+    assert Disagreement(odd, 0, 1, 7, "hidden", sides) in error.found
+    assert {(one.rank, one.step, one.row) for one in error.found} == {(odd, 1, 7)}
+    assert str(error).startswith(f"rank {odd}, layer 0, step 1, row 7: hidden=other bits than")
+    assert f"odd ranks: {odd})" in str(error)
+
+
+@pytest.mark.parametrize("odd", [0, 1])
+def test_of_two_ranks_neither_is_blamed(tmp_path: Path, odd: int) -> None:
+    error = _disagreement(tmp_path / "ranks", [ToyModel().moe(1)] * 2, _flipped_on(odd))
+    assert {one.rank for one in error.found} == {None}
+    start = "ranks 0 and 1 differ, layer 0, step 1, row 7: hidden=other bits than"
+    assert str(error).startswith(start)
+    assert "which is wrong cannot be known" in str(error)
+    assert "odd ranks" not in str(error)
 
 
 def test_a_rank_with_another_weight_or_count_is_named(tmp_path: Path) -> None:
-    models = [ToyModel().moe(1), ToyModel().moe(1)]
+    models = [ToyModel().moe(1) for _ in range(3)]
     models[1].gate.bias[5] += 1
     error = _disagreement(tmp_path / "ranks", models, _same)
-    assert Disagreement(1, 0, None, None, "correction_bias") in error.found
+    sides = ((0, 2), (1,))
+    assert Disagreement(1, 0, None, None, "correction_bias", sides) in error.found
     assert {one.rank for one in error.found} == {1}
-    error = _disagreement(tmp_path / "other", [models[0]] * 2, lambda rank: _same(rank)[: 2 - rank])
-    assert error.found == (Disagreement(1, 0, None, None, "rows"),)
+    error = _disagreement(
+        tmp_path / "other", [models[0]] * 3, lambda rank: _same(rank)[: 2 - (rank == 1)]
+    )
+    assert error.found == (Disagreement(1, 0, None, None, "rows", sides),)
 
 
 def test_the_odd_rank_is_the_one_that_most_differ_from() -> None:
-    assert odd_ranks([b"x", b"a", b"a", b"a"]) == [0]
-    assert odd_ranks([b"a", b"a", b"b", b"c"]) == [2, 3]
-    assert odd_ranks([b"a", b"a"]) == []
+    def odd(*values: bytes) -> list[int]:
+        return odd_ranks(sides_of(values))
+
+    assert odd(b"x", b"a", b"a", b"a") == [0]
+    assert odd(b"a", b"a", b"b", b"c") == [2, 3]
+    assert odd(b"a", b"a") == []
+    # As many on each side: nobody is odd.
+    assert odd(b"a", b"b") == odd(b"a", b"b", b"a", b"b") == odd(b"a", b"b", b"c") == []
+    four = Disagreement(None, 3, None, None, "rows", sides_of([b"a", b"b", b"a", b"b"]))
+    assert str(four) == "ranks 0, 2 and ranks 1, 3 differ, layer 3: rows"
 
 
 def test_shards_that_are_missing_or_damaged(tmp_path: Path) -> None:
@@ -250,11 +283,12 @@ def test_the_command_line_merges_or_names_the_rank(
     assert status == 1
     first, second, *_ = printed.splitlines()
     assert first.startswith("ranks disagree in ")
-    assert second == "rank 1, layer 0: correction_bias"
+    assert second == "ranks 0 and 1 differ, layer 0: correction_bias"
     status, printed = run(bad, str(tmp_path / "other"), "--json")
     assert status == 1
     found = json.loads(printed)["disagreements"]
     assert found[0] == {
-        "rank": 1, "layer": 0, "step": None, "row": None, "tensor": "correction_bias",
+        "rank": None, "layer": 0, "step": None, "row": None, "tensor": "correction_bias",
+        "sides": [[0], [1]],
     }  # fmt: skip
     assert not (tmp_path / "other").exists()

@@ -1,7 +1,7 @@
 """Recording a model: the bits of the model, and the content of the banks."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,8 @@ import neartie
 from neartie.banks.recording.capture import to_numpy
 from neartie.banks.recording.shard import ShardWriter
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 
 def _record(model: torch.nn.Module, out: Path, **options: Any) -> Any:
     return neartie.record(model, out=out, specs=[SPEC], **options)
@@ -23,15 +25,6 @@ def _record(model: torch.nn.Module, out: Path, **options: Any) -> Any:
 def _run(recording: Any, work: Callable[[], object]) -> None:
     with recording:
         work()
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    """Small products: threads that wait for each other only take time from other tests."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture

@@ -2,11 +2,12 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from toy_moe import SPEC, ToyModel, toy_input
@@ -14,28 +15,21 @@ from toy_moe import SPEC, ToyModel, toy_input
 import neartie
 from neartie.banks.errors import InputError
 from neartie.banks.recording.background import BackgroundWriter, RecordingError
-from neartie.banks.recording.capture import Mark, Stream
+from neartie.banks.recording.capture import Mark, Stream, make_mark
 from neartie.banks.recording.find import find_gates
 from neartie.banks.recording.shard import ShardWriter
 from neartie.banks.recording.spec import Attr, GateSpec, Output
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 
 def _record(model: torch.nn.Module, out: Path, **options: Any) -> Any:
-    return neartie.record(model, out=out, specs=[SPEC], **options)
+    return neartie.record(model, out=out, **{"specs": [SPEC], **options})
 
 
 def _run(recording: Any, work: Callable[[], object]) -> None:
     with recording:
         work()
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    """Small products: threads that wait for each other only take time from other tests."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture
@@ -187,9 +181,57 @@ def test_what_is_refused_at_once(model: ToyModel, tmp_path: Path) -> None:
         ({"layouts": {"ids": "column"}}, "layouts=ids"),
         ({"layouts": {"logits": "partial"}}, "layouts logits=partial"),
         ({"layouts": {"logits": "column"}, "parallel": "data"}, "data-parallel"),
+        ({"layouts": ["logits"]}, "layouts=list"),
+        ({"layers": 3}, "layers=3, but should be layer numbers"),
+        ({"layers": "3"}, "layers='3', but should be layer numbers"),
+        ({"layers": []}, "layers=none"),
+        ({"specs": [ToyModel]}, r"specs=.*but should be a list of GateSpec"),
+        ({"name": ""}, "name='', but should be printable text"),
+        ({"name": "a\x1bb"}, "name="),
+        ({"name": 3}, "name=int 3, but should be text"),
+        ({"path": "my path"}, "path='my path', but should be letters"),
+        ({"path": None}, "path=NoneType None, but should be text"),
+        ({"unit": "two words"}, "unit='two words', but should be row, step, none, or a key"),
+        ({"unit": "hidden"}, "unit='hidden', but should be row, step, none, or a key"),
+        ({"unit": 3}, "unit=int 3, but should be text"),
+        ({"max_rows": "9"}, "max_rows=str '9'"),
+        ({"max_rows": True}, "max_rows=bool True"),
+        ({"memory": 1.5}, "memory=float 1.5"),
+        ({"memory": 0}, "memory=0, but should be at least 1"),
+        ({"merge": "no"}, "merge=str 'no', but should be True or False"),
+        ({"group": (1,), "merge": False}, r"group=\(1,\), but should be \(rank, ranks\)"),
+        ({"group": "all"}, "group='all', but should be a torch.distributed group"),
+        ({"provenance": {"a": model}}, "provenance=Object of type ToyModel is not JSON"),
+        ({"provenance": {"a": float("nan")}}, "provenance=.*a mapping of JSON values"),
+        ({"provenance": {1: 2}}, "provenance=1, but should be names that are text"),
+        ({"provenance": {"commit": 7}}, r"provenance\.commit=7"),
+        ({"provenance": [1]}, "provenance=list"),
     ):
         with pytest.raises(InputError, match=words):
             _record(model, tmp_path / "other", **options)
+    for place, words in ((3, "out=int 3"), (".", "out='.'"), ("x/..", r"out='x/\.\.'")):
+        with pytest.raises(InputError, match=words):
+            _record(model, place)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"model=str 'x', but should be a torch\.nn\.Module"):
+        _record("x", tmp_path / "other")  # type: ignore[arg-type]
+
+
+@torch.no_grad()
+def test_a_unit_that_no_mark_gives_ends_the_first_call(model: ToyModel, tmp_path: Path) -> None:
+    recording = _record(model, tmp_path / "bank", unit="doc")
+    calls = 0
+
+    def work() -> None:
+        nonlocal calls
+        recording.mark(text=1)
+        model(toy_input(0))
+        calls += 1
+
+    words = "mark=text, but should be the key doc in a mark before the first call"
+    with pytest.raises(InputError, match=words):
+        _run(recording, work)
+    assert not calls
+    assert not list(tmp_path.iterdir())
 
 
 def test_marks_are_checked(model: ToyModel, tmp_path: Path) -> None:
@@ -197,9 +239,27 @@ def test_marks_are_checked(model: ToyModel, tmp_path: Path) -> None:
     for rows in ([3, 1], [1, 1], [0.5]):
         with pytest.raises(InputError, match="rows="):
             recording.mark(rows=rows)
-    for keys in ({"layer": 1}, {"doc": [0.5]}):
-        with pytest.raises(InputError):
+    for keys, words in (
+        ({"layer": 1}, "key=layer, but should be another name"),
+        ({"hidden": 1}, "key=hidden, but should be another name"),
+        ({"recorded.model.ids": 1}, "another name"),
+        ({"two words": 1}, "key='two words', but should be letters"),
+        ({"doc": [0.5]}, "doc=float64, but should be integers"),
+        ({"doc": torch.zeros(2, dtype=torch.bfloat16)}, r"doc=torch\.bfloat16"),
+        ({"doc": [[1], [2, 3]]}, "doc=.*but should be integers, one a row"),
+        ({"doc": 1 << 63}, "doc=9223372036854775808, but should be a number of 64 bits"),
+        ({"doc": [1 << 90]}, "doc=object"),
+        ({"doc": "one"}, "doc="),
+        ({"doc": None}, "doc=object"),
+    ):
+        with pytest.raises(InputError, match=words):
             recording.mark(**keys)
+
+
+def test_the_values_of_a_key_are_kept() -> None:
+    mark = make_mark(None, {"a": np.array([1, 1 << 31], np.uint32), "b": np.int64(7)})
+    assert np.asarray(mark.keys["a"]).tolist() == [1, 1 << 31]
+    assert mark.keys["b"] == 7
 
 
 @torch.no_grad()

@@ -3,7 +3,7 @@
 import ast
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +18,9 @@ import neartie
 from neartie.banks.bank import Bank
 from neartie.banks.recording.ready import DEEPSEEK_V3, MIXTRAL, NEMOTRON_H, QWEN3_MOE, READY
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 MODELS = Path(transformers.__file__).parent / "models"
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    """Small products: threads that wait for each other only take time from other tests."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")

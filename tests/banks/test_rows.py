@@ -91,6 +91,18 @@ def test_no_row_is_no_bank(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(
+    ("rows", "got"), [([(0, 2), (39, 40)], "39-40"), ([(40, 40)], "40"), ([(7, 1 << 70)], "7-")]
+)
+def test_a_row_beyond_the_bank_is_refused(
+    rows: list[tuple[int, int]], got: str, tmp_path: Path
+) -> None:
+    bank = open_bank("near_tie:geometry=mini,rows=40,gap=1")
+    with pytest.raises(InputError, match=rf"rows={got}.*, but should be 0\.\.39 \["):
+        select_rows(bank, tmp_path / "none", Selection(rows=rows))
+    assert not list(tmp_path.iterdir())
+
+
 numbers = st.integers(-5, 12)
 atoms = st.sampled_from(["row", "step", "doc"])
 terms = st.one_of(
@@ -266,7 +278,7 @@ def test_outputs_beside_the_inputs_of_the_same_rows(tmp_path: Path) -> None:
     # In any order of rows: the second half of the outputs first.
     half = source.rows // 2
     select_rows(source, tmp_path / "low", Selection(rows=[(0, half - 1)]))
-    select_rows(source, tmp_path / "high", Selection(rows=[(half, source.rows)]))
+    select_rows(source, tmp_path / "high", Selection(rows=[(half, source.rows - 1)]))
     merge_rows([open_bank(tmp_path / "high"), open_bank(tmp_path / "low")], tmp_path / "turned")
     join_outputs([inputs, open_bank(tmp_path / "turned")], tmp_path / "joined")
     joined = open_bank(tmp_path / "joined")

@@ -1,6 +1,5 @@
 """The k3-mini recipe, in a size of seconds: it trains, keeps documents apart and records them."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -13,16 +12,9 @@ from neartie.banks.recipes.k3_mini_corpus import END, default_paths, read_corpus
 from neartie.banks.recipes.k3_mini_model import TINY, K3Mini
 from neartie.banks.recipes.train_k3_mini import Plan, main, make
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 PLAN = Plan(steps=8, batch=2, rows=25)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    """Small products: threads that wait for each other only take time from other tests."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")

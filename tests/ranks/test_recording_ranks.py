@@ -54,10 +54,20 @@ def test_ranks_that_agree_become_one_bank(told: tuple[Path, list[Any]]) -> None:
 def test_a_rank_that_disagrees_is_reported_everywhere(told: tuple[Path, list[Any]]) -> None:
     place, ranks = told
     assert ranks[0]["disagree"] == ranks[1]["disagree"]
-    assert ranks[0]["disagree"]["found"] == ["rank 1, layer 3, step 1, row 6: weights"]
-    assert "rank 1, layer 3, step 1, row 6: weights=other bits" in ranks[0]["disagree"]["error"]
+    assert ranks[0]["disagree"]["found"] == [
+        "ranks 0 and 1 differ, layer 3, step 1, row 6: weights"
+    ]
+    words = "ranks 0 and 1 differ, layer 3, step 1, row 6: weights=other bits"
+    assert words in ranks[0]["disagree"]["error"]
     assert not (place / "disagree").exists()
-    # The shards stay: what disagreed can be looked at.
+    # The shards stay: what disagreed can be looked at, and every rank says where.
+    for rank in ranks:
+        assert rank["disagree"]["notes"] == [
+            f"{place / 'disagree.ranks'} keeps the shards rank0, rank1 of 2: with all of them, "
+            f"neartie bank merge-ranks {place / 'disagree.ranks'} {place / 'disagree'} makes the "
+            f"banks; else remove {place / 'disagree.ranks'} before the next recording there"
+        ]
+    assert "an earlier recording left it; neartie bank merge-ranks" in ranks[1]["disagree"]["again"]
     assert (place / "disagree.ranks" / "rank1" / "shard.json").is_file()
 
 
@@ -77,3 +87,18 @@ def test_no_rank_waits_for_one_that_failed(told: tuple[Path, list[Any]]) -> None
     assert changed in ranks[1]["one_fails"]["error"]
     assert ranks[0]["one_fails"]["error"].startswith(f"rank 1={changed}")
     assert not (place / "one_fails").exists()
+    # Rank 0's shard was complete: without the other's it is of no use.
+    assert not (place / "one_fails.ranks").exists()
+
+
+def test_a_rank_that_leaves_is_told_of_in_one_line(told: tuple[Path, list[Any]]) -> None:
+    place, ranks = told
+    assert ranks[1]["one_leaves"]["error"] == "out of patience"
+    left = place / "one_leaves.ranks"
+    words = ranks[0]["one_leaves"]["error"]
+    assert ranks[0]["one_leaves"]["type"] == "RecordingError"
+    assert words.startswith("rank 0 lost another rank, which ended or does not answer: ")
+    assert f"; {left} keeps the shards rank0 of 2: with all of them, neartie bank" in words
+    assert f"else remove {left} before the next recording there" in words
+    assert "\n" not in words
+    assert [path.name for path in left.iterdir()] == ["rank0"]

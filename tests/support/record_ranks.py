@@ -16,6 +16,7 @@ from toy_moe import SPEC, ToyModel, toy_input
 import neartie
 from neartie.banks.errors import InputError
 from neartie.banks.recording.agree import RankDisagreement
+from neartie.banks.recording.background import RecordingError
 
 
 def _agree(out: Path, rank: int) -> Any:
@@ -41,7 +42,13 @@ def _disagree(out: Path, rank: int) -> Any:
             model(toy_input(0))
             model(toy_input(1))
     except RankDisagreement as error:
-        return {"error": str(error), "found": [str(one) for one in error.found]}
+        found = [str(one) for one in error.found]
+        told = {"error": str(error), "found": found, "notes": error.__notes__}
+        try:
+            with neartie.record(model, out=out, specs=[SPEC], quiet=True):
+                pass
+        except InputError as again:
+            return {**told, "again": str(again)}
     return {}
 
 
@@ -78,6 +85,21 @@ def _one_fails(out: Path, rank: int) -> Any:
     return {}
 
 
+def _one_leaves(out: Path, rank: int) -> Any:
+    """The last work: the ranks do not talk any more after it."""
+    model = ToyModel()
+    try:
+        with neartie.record(model, out=out, specs=[SPEC], quiet=True):
+            model(toy_input(0))
+            if rank == 1:
+                raise TimeoutError("out of patience")
+    except (TimeoutError, RecordingError) as error:
+        if rank == 1:
+            dist.destroy_process_group()
+        return {"type": type(error).__name__, "error": str(error)}
+    return {}
+
+
 def main(rank: int, place: Path) -> None:
     dist.init_process_group("gloo", f"file://{place / 'meet'}", rank=rank, world_size=2)
     works: dict[str, Callable[[Path, int], Any]] = {
@@ -85,10 +107,10 @@ def main(rank: int, place: Path) -> None:
         "disagree": _disagree,
         "own_rows": _own_rows,
         "one_fails": _one_fails,
+        "one_leaves": _one_leaves,
     }
     with torch.no_grad():
         told = {name: work(place / name, rank) for name, work in works.items()}
-    dist.destroy_process_group()
     print(json.dumps(told))
 
 
