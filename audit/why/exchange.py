@@ -21,6 +21,8 @@ from .tree import pairs
 
 _FORMAT: Final = term_format("bf16")
 _TRIALS: Final = 16
+# One call holds all pairs: an order that is drawn anew for each call shows in calls of one pair.
+_ASKED_ALONE: Final = 16
 # Elements of partials in one call: 64 MiB.
 _MOST_FED: Final = 1 << 25
 
@@ -191,6 +193,9 @@ def _of_units(units: npt.NDArray[np.float64], prober: Prober) -> Order:
         tree = tree_of(lambda i, j: sizes[min(i, j), max(i, j)], ranks)
         if joint_sizes(tree) != sizes:
             raise NoFixedTree("pairs that the tree did not need are not in it")
+        for pair in list(sizes)[:_ASKED_ALONE]:
+            if prober.joint_size(*pair) != sizes[pair]:
+                raise NoFixedTree(f"terms {pair} share another part in a call of their own")
     except NoFixedTree as broken:
         return no_tree(prober, str(broken))
     return confirmed(tree, prober, _TRIALS)

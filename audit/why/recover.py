@@ -243,12 +243,18 @@ def _bits(prober: Prober, a: int, b: int, c: int | None) -> int:
 def random_terms(format: TermFormat, count: int, trials: int) -> npt.NDArray[Any]:
     """Return terms [trial, term] of normal size times powers of two over 24 binades.
 
+    In every second trial two larger terms cancel, so that what was rounded away beside them shows.
     Terms of like size would hide the order: FP32 adds eight BF16 numbers of one binade exactly.
     """
     random = np.random.default_rng(_SEED)
     spread = 12 if format.name != "fp16" else 5
     scale = np.exp2(random.integers(-spread, spread + 1, (trials, count)))
-    return (random.standard_normal((trials, count)) * scale).astype(format.dtype)
+    terms = (random.standard_normal((trials, count)) * scale).astype(format.dtype)
+    for row in terms[1::2] if count > 2 else ():
+        first, second = random.choice(count, 2, replace=False)
+        row[first] = random.standard_normal() * 2.0 ** (spread + 2)
+        row[second] = -row[first]
+    return terms
 
 
 def _reproduced(

@@ -1,0 +1,283 @@
+"""Which schedules are named from outputs alone, and which orders are recovered: both tables.
+
+    python -P benchmarks/why.py [--rows 96] [--out FILE]
+
+First table: each schedule, at 2, 4, 8 and 16 ranks, makes a latent of a bank's own partials; from
+that latent, without its name, ``attribute_schedule`` answers. Banks: Gaussian and k3-mini rows at
+``mini`` sizes, and partials that cancel. An answer is right when it names the schedule, alone or with
+others that have the very same bits; what shares its arithmetic or its bits is printed.
+
+Second table: orders recovered from black boxes: numpy, torch, each schedule through a path's own
+exchange, a K-split product, sums in named orders; and every tree of up to 6 terms against brute force.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import torch
+
+from neartie.audit.environment import environment
+from neartie.audit.launching import front_weights
+from neartie.audit.why.exchange import Exchange, exchange_transport, recover_exchange
+from neartie.audit.why.orders import adjacent, chain
+from neartie.audit.why.recover import recover_order
+from neartie.audit.why.schedule_trees import schedule_trees
+from neartie.audit.why.schedules import (
+    attribute_schedule,
+    candidates,
+    run_schedule,
+    telling_partials,
+)
+from neartie.audit.why.tree import Tree, all_binary_trees, key_of, without_bits
+from neartie.banks.bank import Bank
+from neartie.banks.geometry import PRESETS
+from neartie.banks.open import expand_banks
+from neartie.kernels.project import latent_partials
+from neartie.kernels.reference import reference_product
+from neartie.kernels.registry import make_path
+
+RESULTS = Path(__file__).parent / "results"
+RANKS = (2, 4, 8, 16)
+WIDTH = 12
+SOURCES = ("gaussian:geometry=mini,rows={rows},seed=1", "k3-mini")
+CANCELLING = "partials that cancel"
+
+
+def partials_of(bank: Bank, rows: int) -> tuple[Callable[[int], Any], Any]:
+    """Partials by the number of ranks, and the exact latent, of a bank's first rows."""
+    hidden, weight = bank.read(0, rows).hidden, front_weights(bank).latent
+    assert hidden is not None
+    assert weight is not None
+    return (lambda ranks: latent_partials(hidden, weight, ranks)), reference_product(hidden, weight)
+
+
+def sources(rows: int) -> Iterator[tuple[str, Callable[[int], Any], Any]]:
+    """Names, partials by ranks, and the reference; None where the partials' sum is it."""
+    for spec in SOURCES:
+        for bank in expand_banks([spec.format(rows=rows)]):
+            yield bank.name, *partials_of(bank, rows)
+    yield CANCELLING, (lambda ranks: telling_partials(ranks, rows, 256)), None
+
+
+def identification(rows: int) -> list[dict[str, Any]]:
+    """One line a source, number of ranks and schedule."""
+    lines = []
+    for name, partials_at, reference in sources(rows):
+        for ranks in RANKS:
+            partials = partials_at(ranks)
+            for schedule in candidates(ranks):
+                observed = run_schedule(schedule, partials, WIDTH)
+                found = attribute_schedule(partials, observed, reference=reference, width=WIDTH)
+                alike = set(found.names) - {schedule}
+                always = {one for group in found.always_equal if schedule in group for one in group}
+                second = next((m for m in found.matches if m.schedule not in found.names), None)
+                lines.append(
+                    {
+                        "source": name,
+                        "ranks": ranks,
+                        "schedule": schedule,
+                        "answer": found.answer,
+                        "names": list(found.names),
+                        "right": schedule in found.names,
+                        "same_arithmetic": sorted(alike & always),
+                        "same_bits_here": sorted(alike - always),
+                        "elements": found.elements,
+                        "equal": found.match(schedule).equal,
+                        "next": None if second is None else second.schedule,
+                        "next_equal": None if second is None else second.equal,
+                        "next_apart": None if second is None else second.apart,
+                        "next_off": None if second is None else second.off,
+                    }
+                )
+    return lines
+
+
+def print_identification(lines: list[dict[str, Any]]) -> None:
+    """Print a line each, the six layers of k3-mini only in the sums below."""
+    for line in lines:
+        if "/layer" in line["source"] and not line["source"].endswith("layer0"):
+            continue
+        also = [f"same arithmetic: {', '.join(line['same_arithmetic'])}"]
+        also += [f"same bits here: {', '.join(line['same_bits_here'])}"]
+        told = "; ".join(text for text in also if not text.endswith(": "))
+        print(
+            f"{line['source'].split(':')[0]:<22} P={line['ranks']:<3} {line['schedule']:<20} "
+            f"{'right' if line['right'] else 'WRONG'}  {line['answer']:<10} "
+            f"{line['equal']:,} of {line['elements']:,}; next {line['next']} "
+            f"{line['next_equal'] or 0:,}" + (f"  [{told}]" if told else "")
+        )
+    right = sum(line["right"] for line in lines)
+    alone = sum(line["answer"] == "identified" for line in lines)
+    shared = [line for line in lines if line["answer"] != "identified"]
+    arithmetic = sum(not line["same_bits_here"] for line in shared)
+    print(
+        f"{right} of {len(lines)} answers name the schedule; {alone} name it alone, {arithmetic} "
+        f"share its arithmetic at that P, {len(shared) - arithmetic} its bits on those rows"
+    )
+
+
+def summed(tree: Tree) -> Callable[[Any], float]:
+    """A sum in FP32 in a tree's order, one addition after another."""
+
+    def value(part: Tree, terms: Any) -> Any:
+        if isinstance(part, int):
+            return np.float32(terms[part])
+        left, right = part.parts
+        return np.float32(value(left, terms) + value(right, terms))
+
+    return lambda terms: float(value(tree, terms))
+
+
+def product(rows: int, columns: int) -> Callable[[Any], float]:
+    """The last element of torch's FP32 product [rows, n] x [n, columns] with ones."""
+
+    def element(terms: Any) -> float:
+        left = torch.zeros(rows, len(terms))
+        left[-1] = torch.from_numpy(terms.copy())
+        return float((left @ torch.ones(len(terms), columns))[-1, -1])
+
+    return element
+
+
+def split_product(ranks: int) -> Callable[[Any], float]:
+    """A K-split product: each rank's part by torch in FP32, to BF16, then ``running_bf16``."""
+
+    def element(terms: Any) -> float:
+        total = np.float32(0)
+        for rank, part in enumerate(np.split(terms.astype(np.float32), ranks)):
+            piece = product(4, 8)(part)
+            partial = np.float32(piece).astype(ml_dtypes.bfloat16).astype(np.float32)
+            total = partial if rank == 0 else total + partial
+            total = np.float32(total).astype(ml_dtypes.bfloat16).astype(np.float32)
+        return float(total)
+
+    return element
+
+
+def boxes() -> Iterator[tuple[str, Callable[[Any], float], int, str]]:
+    """Black boxes: name, function, terms, dtype."""
+    random = np.random.default_rng(0)
+    sequential = summed(chain(list(range(64))))
+    yield "sequential FP32 sum", sequential, 64, "fp32"
+    yield "sequential FP32 sum from the last", lambda t: sequential(t[::-1]), 64, "fp32"
+    yield "pairs, level by level, FP32", summed(adjacent(list(range(64)))), 64, "fp32"
+    for count in (7, 64, 128, 300):
+        yield f"numpy.sum, {count} float32", np.sum, count, "fp32"
+    yield "numpy.sum, 300 float64", np.sum, 300, "fp64"
+    yield "numpy.sum, 300 float16", np.sum, 300, "fp16"
+    yield "torch.matmul [4,256] x [256,8], float32", product(4, 8), 256, "fp32"
+    yield "torch.matmul [1,256] x [256,1], float32", product(1, 1), 256, "fp32"
+    tensor = torch.from_numpy
+    yield "torch.sum, 256 float32", lambda t: float(tensor(t.copy()).sum()), 256, "fp32"
+    yield "K-split product, 4 ranks of 64 terms", split_product(4), 256, "bf16"
+    yield "math.fsum, 64 float64", lambda t: math.fsum(t.tolist()), 64, "fp64"
+    yield "FP32 sum, shuffled at each call", lambda t: sequential(random.permutation(t)), 64, "fp32"
+
+
+def recovery() -> list[dict[str, Any]]:
+    """One line a black box and method."""
+    lines = []
+    for name, function, terms, dtype in boxes():
+        for method in ("fast", "plain"):
+            if method == "plain" and terms > 128:
+                continue
+            start = time.perf_counter()
+            found = recover_order(function, terms, dtype, method=method)  # type: ignore[arg-type]
+            seconds = time.perf_counter() - start
+            line = {"box": name, "method": method, "seconds": seconds, **found.figures()}
+            lines.append({**line, "bits": sorted({*(line["bits"] or ())})})
+            print(
+                f"{name:<42} {method:<6} {found.state:<6} {found.probes:>6} sums, random "
+                f"{found.reproduced}/{found.trials}: {found.text()[:110]}"
+            )
+    return lines
+
+
+def exchanges() -> list[dict[str, Any]]:
+    """Each schedule through the general path's own exchange, against the tree it declares."""
+    geometry, scoring = PRESETS["mini"]
+    lines = []
+    for ranks in RANKS:
+        for schedule in candidates(ranks):
+            name, _, islands = schedule.partition(":")
+            spec = f"general:reduce={name}" + (f",islands={islands}" if islands else "")
+            exchange = Exchange(make_path(spec), geometry, scoring, ranks, WIDTH)
+            orders = recover_exchange(exchange)
+            declared = {key_of(tree) for tree in schedule_trees(schedule, ranks)}
+            shown = {key_of(one.order.tree) for one in orders if one.order.tree is not None}
+            transport = exchange_transport(exchange)
+            lines.append(
+                {
+                    "path": spec,
+                    "ranks": ranks,
+                    "orders": len(orders),
+                    "as_declared": shown == declared,
+                    "states": sorted({one.order.state for one in orders}),
+                    "order": orders[0].order.text(),
+                    "sums_of_whole_numbers": transport.sums,
+                    "wrong": transport.wrong,
+                }
+            )
+            line = lines[-1]
+            print(
+                f"P={ranks:<3} {schedule:<20} {line['orders']:>2} orders, "
+                f"{'as declared' if line['as_declared'] else 'NOT AS DECLARED'}: {line['order']}"
+            )
+    return lines
+
+
+def brute_force() -> list[dict[str, Any]]:
+    """Every tree of 2 to 6 terms: recovered by both methods, and alone in giving its bits."""
+    lines = []
+    for count in range(2, 7):
+        trees = list(all_binary_trees(range(count)))
+        right = {"fast": 0, "plain": 0}
+        for tree in trees:
+            for method in ("fast", "plain"):
+                found = recover_order(summed(tree), count, method=method, trials=16)  # type: ignore[arg-type]
+                if found.state == "tree" and found.tree is not None:
+                    right[method] += key_of(without_bits(found.tree)) == key_of(tree)
+        lines.append({"terms": count, "trees": len(trees), **right})
+        print(
+            f"{count} terms: {len(trees)} trees; recovered {right['fast']} fast, {right['plain']} plain"
+        )
+    return lines
+
+
+def main() -> None:
+    """Print both tables and store them."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--rows", type=int, default=96, help="rows of each bank")
+    parser.add_argument("--out", type=Path, default=RESULTS / "why.json")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    lines = identification(options.rows // WIDTH * WIDTH)
+    print_identification(lines)
+    result = {
+        "command": " ".join(["python", "-P", *sys.argv]),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "environment": environment(),
+        "identification": lines,
+        "recovery": recovery(),
+        "exchanges": exchanges(),
+        "brute_force": brute_force(),
+    }
+    options.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    wrong = sum(not line["right"] for line in lines)
+    wrong += sum(not line["as_declared"] for line in result["exchanges"])
+    sys.exit(1 if wrong else 0)
+
+
+if __name__ == "__main__":
+    main()
