@@ -2,13 +2,15 @@
 
     python -P benchmarks/why.py [--rows 96] [--out FILE]
 
-First table: each schedule, at 2, 4, 8 and 16 ranks, makes a latent of a bank's own partials; from
-that latent, without its name, ``attribute_schedule`` answers. Banks: Gaussian and k3-mini rows at
-``mini`` sizes, and partials that cancel. An answer is right when it names the schedule, alone or with
-others that have the very same bits; what shares its arithmetic or its bits is printed.
+First table: the general path runs with each schedule, at 2, 4, 8 and 16 ranks; from its latent on
+every rank, without its name, ``attribute_schedule`` answers. Banks: Gaussian and k3-mini rows at
+``mini`` sizes, and partials that cancel, fed to the exchange. An answer is right when it names the
+schedule, alone or with others that have the very same bits; what shares its arithmetic or its bits
+is printed.
 
 Second table: orders recovered from black boxes: numpy, torch, each schedule through a path's own
-exchange, a K-split product, sums in named orders; and every tree of up to 6 terms against brute force.
+exchange, a K-split product, sums in named orders; and every tree of up to 6 terms against brute
+force.
 """
 
 from __future__ import annotations
@@ -28,15 +30,15 @@ import numpy as np
 import torch
 
 from neartie.audit.environment import environment
-from neartie.audit.launching import front_weights
+from neartie.audit.launching import front_weights, make_launch, run_path
 from neartie.audit.why.exchange import Exchange, exchange_transport, recover_exchange
 from neartie.audit.why.orders import adjacent, chain
-from neartie.audit.why.recover import recover_order
+from neartie.audit.why.probe import FORMATS
+from neartie.audit.why.recover import random_terms, recover_order
 from neartie.audit.why.schedule_trees import schedule_trees
 from neartie.audit.why.schedules import (
     attribute_schedule,
     candidates,
-    run_schedule,
     telling_partials,
 )
 from neartie.audit.why.tree import Tree, all_binary_trees, key_of, without_bits
@@ -51,40 +53,82 @@ RESULTS = Path(__file__).parent / "results"
 RANKS = (2, 4, 8, 16)
 WIDTH = 12
 SOURCES = ("gaussian:geometry=mini,rows={rows},seed=1", "k3-mini")
-CANCELLING = "partials that cancel"
 
 
-def partials_of(bank: Bank, rows: int) -> tuple[Callable[[int], Any], Any]:
-    """Partials by the number of ranks, and the exact latent, of a bank's first rows."""
-    hidden, weight = bank.read(0, rows).hidden, front_weights(bank).latent
-    assert hidden is not None
-    assert weight is not None
-    return (lambda ranks: latent_partials(hidden, weight, ranks)), reference_product(hidden, weight)
+class BankSource:
+    """A bank's first rows: their partials, their exact latent, and what a path makes of them."""
+
+    def __init__(self, bank: Bank, rows: int) -> None:
+        self.name, self._bank = bank.name, bank
+        self._block, self._weights = bank.read(0, rows), front_weights(bank)
+        hidden, weight = self._block.hidden, self._weights.latent
+        assert hidden is not None
+        assert weight is not None
+        self._hidden, self._weight = hidden, weight
+        self.reference: Any = reference_product(hidden, weight)
+
+    def partials(self, ranks: int) -> Any:
+        """[rank, row, latent] BF16."""
+        return latent_partials(self._hidden, self._weight, ranks)
+
+    def latent(self, path: Any, ranks: int) -> Any:
+        """[rank, row, latent] BF16 of a run of the whole front."""
+        launch = make_launch(self._bank, self._weights, self._block, WIDTH, ranks)
+        return run_path(path, launch).latent
 
 
-def sources(rows: int) -> Iterator[tuple[str, Callable[[int], Any], Any]]:
-    """Names, partials by ranks, and the reference; None where the partials' sum is it."""
+class CancellingSource:
+    """Partials that cancel, fed to a path's exchange; the reference is their sum."""
+
+    name, reference = "partials that cancel", None
+
+    def __init__(self, rows: int) -> None:
+        self._rows = rows
+
+    def partials(self, ranks: int) -> Any:
+        """[rank, row, latent] BF16."""
+        return telling_partials(ranks, self._rows, PRESETS["mini"][0].latent)
+
+    def latent(self, path: Any, ranks: int) -> Any:
+        """[rank, row, latent] BF16 after the exchange."""
+        exchange = Exchange(path, *PRESETS["mini"], ranks, WIDTH)
+        partials = self.partials(ranks)
+        return exchange.feed(partials.reshape(ranks, -1, exchange.places)).reshape(partials.shape)
+
+
+def sources(rows: int) -> Iterator[BankSource | CancellingSource]:
+    """The banks of the first table."""
     for spec in SOURCES:
         for bank in expand_banks([spec.format(rows=rows)]):
-            yield bank.name, *partials_of(bank, rows)
-    yield CANCELLING, (lambda ranks: telling_partials(ranks, rows, 256)), None
+            yield BankSource(bank, rows)
+    yield CancellingSource(rows)
+
+
+def general(schedule: str) -> Any:
+    """The general path with a schedule."""
+    name, _, islands = schedule.partition(":")
+    return make_path(f"general:reduce={name}" + (f",islands={islands}" if islands else ""))
 
 
 def identification(rows: int) -> list[dict[str, Any]]:
     """One line a source, number of ranks and schedule."""
     lines = []
-    for name, partials_at, reference in sources(rows):
+    for source in sources(rows):
         for ranks in RANKS:
-            partials = partials_at(ranks)
+            partials = source.partials(ranks)
             for schedule in candidates(ranks):
-                observed = run_schedule(schedule, partials, WIDTH)
-                found = attribute_schedule(partials, observed, reference=reference, width=WIDTH)
+                found = attribute_schedule(
+                    partials,
+                    source.latent(general(schedule), ranks),
+                    reference=source.reference,
+                    width=WIDTH,
+                )
                 alike = set(found.names) - {schedule}
                 always = {one for group in found.always_equal if schedule in group for one in group}
                 second = next((m for m in found.matches if m.schedule not in found.names), None)
                 lines.append(
                     {
-                        "source": name,
+                        "source": source.name,
                         "ranks": ranks,
                         "schedule": schedule,
                         "answer": found.answer,
@@ -206,20 +250,18 @@ def recovery() -> list[dict[str, Any]]:
 
 def exchanges() -> list[dict[str, Any]]:
     """Each schedule through the general path's own exchange, against the tree it declares."""
-    geometry, scoring = PRESETS["mini"]
     lines = []
     for ranks in RANKS:
         for schedule in candidates(ranks):
-            name, _, islands = schedule.partition(":")
-            spec = f"general:reduce={name}" + (f",islands={islands}" if islands else "")
-            exchange = Exchange(make_path(spec), geometry, scoring, ranks, WIDTH)
+            path = general(schedule)
+            exchange = Exchange(path, *PRESETS["mini"], ranks, WIDTH)
             orders = recover_exchange(exchange)
             declared = {key_of(tree) for tree in schedule_trees(schedule, ranks)}
             shown = {key_of(one.order.tree) for one in orders if one.order.tree is not None}
             transport = exchange_transport(exchange)
             lines.append(
                 {
-                    "path": spec,
+                    "path": path.name,
                     "ranks": ranks,
                     "orders": len(orders),
                     "as_declared": shown == declared,
@@ -249,9 +291,28 @@ def brute_force() -> list[dict[str, Any]]:
                 if found.state == "tree" and found.tree is not None:
                     right[method] += key_of(without_bits(found.tree)) == key_of(tree)
         lines.append({"terms": count, "trees": len(trees), **right})
-        print(
-            f"{count} terms: {len(trees)} trees; recovered {right['fast']} fast, {right['plain']} plain"
-        )
+        fast, plain = right["fast"], right["plain"]
+        print(f"{count} terms: {len(trees)} trees; recovered {fast} fast, {plain} plain")
+    return lines
+
+
+def alone() -> list[dict[str, Any]]:
+    """Real sums of 6 terms: which of all 945 trees give their bits on random terms."""
+    lines = []
+    functions = {"numpy.sum": np.sum, "torch.matmul [4,6] x [6,8]": product(4, 8)}
+    terms = random_terms(FORMATS["fp32"], 6, 256)
+    for name, function in functions.items():
+        found = recover_order(function, 6)
+        wanted = [float(function(row)) for row in terms]
+        left = [
+            tree
+            for tree in all_binary_trees(range(6))
+            if all(summed(tree)(row) == total for row, total in zip(terms, wanted, strict=True))
+        ]
+        shown = [] if found.tree is None else [key_of(without_bits(found.tree))]
+        same = shown == [key_of(tree) for tree in left]
+        lines.append({"box": name, "trees_left": len(left), "it_is_the_recovered": same})
+        print(f"{name}, 6 terms: {len(left)} of 945 trees give its bits; the recovered one: {same}")
     return lines
 
 
@@ -272,6 +333,7 @@ def main() -> None:
         "recovery": recovery(),
         "exchanges": exchanges(),
         "brute_force": brute_force(),
+        "alone": alone(),
     }
     options.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     wrong = sum(not line["right"] for line in lines)

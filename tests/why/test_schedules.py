@@ -7,12 +7,14 @@ import pytest
 
 from neartie.audit.launching import front_weights
 from neartie.audit.why.attribution import contradiction
+from neartie.audit.why.schedule_trees import schedule_trees
 from neartie.audit.why.schedules import (
     attribute_schedule,
     candidates,
     run_schedule,
     telling_partials,
 )
+from neartie.audit.why.tree import evaluate
 from neartie.banks.errors import InputError
 from neartie.banks.open import open_bank
 from neartie.kernels.project import latent_partials
@@ -63,6 +65,19 @@ def test_a_schedule_is_named_from_its_output(inputs: Any, ranks: int) -> None:
             if one.schedule in alike:
                 assert (one.off, one.fits, one.equal_rows) == (0.0, True, ROWS)
         assert contradiction(schedule, found) == ""
+
+
+@pytest.mark.parametrize("schedule", candidates(8))
+def test_a_schedule_is_its_tree_evaluated_without_its_code(schedule: str) -> None:
+    """One row of a message of 16: two columns a slice of the ring."""
+    partials = telling_partials(8, 1, 16)
+    trees = schedule_trees(schedule, 8)
+    reduced = run_schedule(schedule, partials, 1)
+    terms = partials.astype(np.float64)
+    for rank, column in np.ndindex(8, 16):
+        which = {"own_rank_first_fp32": rank, "ring_bf16": column // 2}.get(schedule, 0)
+        wanted = evaluate(trees[which], terms[:, 0, column].tolist())
+        assert float(reduced[rank, 0, column]) == wanted
 
 
 @pytest.mark.parametrize("ranks", [4, 8, 16])
