@@ -147,7 +147,7 @@ def _words(tree: Tree) -> str:
         texts = []
         for place, part in enumerate(one.parts):
             text = str(part) if isinstance(part, int) else done[id(part)]
-            chain = place == 0 and len(one.parts) == 2
+            chain = place == 0 and len(one.parts) == 2 and isinstance(one.parts[1], int)
             texts.append(text if chain else tree_text(text))
         joint = "+" if len(one.parts) == 2 else " + "
         done[id(one)] = joint.join(texts)
