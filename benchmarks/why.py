@@ -25,7 +25,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import torch
 
@@ -39,12 +38,14 @@ from neartie.audit.why.schedule_trees import schedule_trees
 from neartie.audit.why.schedules import (
     attribute_schedule,
     candidates,
+    run_schedule,
     telling_partials,
 )
 from neartie.audit.why.tree import Tree, all_binary_trees, key_of, without_bits
 from neartie.banks.bank import Bank
 from neartie.banks.geometry import PRESETS
 from neartie.banks.open import expand_banks
+from neartie.kernels.contract import BFLOAT16
 from neartie.kernels.project import latent_partials
 from neartie.kernels.reference import reference_product
 from neartie.kernels.registry import make_path
@@ -194,17 +195,14 @@ def product(rows: int, columns: int) -> Callable[[Any], float]:
     return element
 
 
-def split_product(ranks: int) -> Callable[[Any], float]:
-    """A K-split product: each rank's part by torch in FP32, to BF16, then ``running_bf16``."""
+def split_product(ranks: int, schedule: str, accumulate: str) -> Callable[[Any], float]:
+    """The general path's K-split product of one hidden row with ones, and its reduction."""
 
     def element(terms: Any) -> float:
-        total = np.float32(0)
-        for rank, part in enumerate(np.split(terms.astype(np.float32), ranks)):
-            piece = product(4, 8)(part)
-            partial = np.float32(piece).astype(ml_dtypes.bfloat16).astype(np.float32)
-            total = partial if rank == 0 else total + partial
-            total = np.float32(total).astype(ml_dtypes.bfloat16).astype(np.float32)
-        return float(total)
+        hidden, weight = np.zeros((4, len(terms)), BFLOAT16), np.ones((8, len(terms)), BFLOAT16)
+        hidden[-1] = terms
+        partials = latent_partials(hidden, weight, ranks, accumulate)
+        return float(run_schedule(schedule, partials, 4)[0, -1, -1])
 
     return element
 
@@ -224,7 +222,13 @@ def boxes() -> Iterator[tuple[str, Callable[[Any], float], int, str]]:
     yield "torch.matmul [1,256] x [256,1], float32", product(1, 1), 256, "fp32"
     tensor = torch.from_numpy
     yield "torch.sum, 256 float32", lambda t: float(tensor(t.copy()).sum()), 256, "fp32"
-    yield "K-split product, 4 ranks of 64 terms", split_product(4), 256, "bf16"
+    for ranks, schedule in ((1, "one_shot_fp32"), (4, "running_bf16"), (8, "tree_bf16")):
+        name = f"accumulate=fp32, {ranks} x {256 // ranks} terms, {schedule}"
+        yield name, split_product(ranks, schedule, "fp32"), 256, "bf16"
+    exact = split_product(1, "one_shot_fp32", "fp64")
+    yield "accumulate=fp64, 1 x 64 terms", exact, 64, "bf16"
+    exact = split_product(4, "running_bf16", "fp64")
+    yield "accumulate=fp64, 4 x 16 terms, running_bf16", exact, 64, "bf16"
     yield "math.fsum, 64 float64", lambda t: math.fsum(t.tolist()), 64, "fp64"
     yield "FP32 sum, shuffled at each call", lambda t: sequential(random.permutation(t)), 64, "fp32"
 

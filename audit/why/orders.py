@@ -77,6 +77,11 @@ def named_orders(count: int) -> Iterator[tuple[str, Tree]]:
     for parts in range(2, count // 2 + 1):
         if count % parts == 0:
             yield f"{parts} islands, one after another in each", islands(terms, parts)
+            size = count // parts
+            blocks = [Node(tuple(terms[k : k + size])) for k in range(0, count, size)]
+            if size > 2:
+                yield f"{parts} blocks, then one after another", chain(blocks)
+                yield f"{parts} blocks, then in pairs, level by level", adjacent(blocks)
     for width in range(2, count // 2 + 1):
         if count % width == 0:
             yield f"{width} lanes, then the lanes one after another", chain(lanes(terms, width))

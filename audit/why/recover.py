@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -87,7 +88,9 @@ def confirmed(order: Tree, prober: Prober, trials: int = TRIALS) -> Order:
     names = tuple(names_of(tree, terms))
     right, wrong = _reproduced(prober, lambda values: evaluate(tree, values), trials)
     state: State = "tree" if right == trials else "unconfirmed"
-    if state == "unconfirmed" and all(len(one.parts) == 2 for one in inner_nodes(tree)):
+    if state == "unconfirmed" and all(
+        len(one.parts) == 2 or one.exact for one in inner_nodes(tree)
+    ):
         # Every addition and its rounding is known, so these sums are not made by that tree.
         reason = f"masked terms show {one_line(tree)}, {wrong}"
         return Order(terms, dtype, "none", reason, None, (), prober.probes, right, trials)
@@ -168,6 +171,10 @@ def _part(size: JointSize, members: list[int]) -> tuple[Tree, int]:
     for whole, group in sorted(groups.items()):
         if top != inside:
             raise NoFixedTree(f"the part of term {first} has {inside} terms, and {top} by the sums")
+        if whole == 2 and len(group) > 1:
+            tree, inside = _without_loss(size, members=[first, *group]), 1 + len(group)
+            top = inside
+            continue
         part, reach = _part(size, group)
         if reach == len(group):
             tree = Node((tree, part))
@@ -181,6 +188,18 @@ def _part(size: JointSize, members: list[int]) -> tuple[Tree, int]:
     return tree, top
 
 
+def _without_loss(size: JointSize, members: list[int]) -> Tree:
+    """The sum of terms of which two opposite ones cancel without swallowing any other.
+
+    Raises:
+        NoFixedTree: neighbours among them swallow others.
+    """
+    for a, b in pairwise(members):
+        if size(a, b) != 2:
+            raise NoFixedTree(f"terms {a} and {b} share a part of {size(a, b)}, and each one of 2")
+    return Node(tuple(members), exact=True)
+
+
 def joint_sizes(tree: Tree) -> dict[tuple[int, int], int]:
     """Return, for every pair i < j, the terms of the smallest part that holds both."""
     sizes: dict[tuple[int, int], int] = {}
@@ -188,7 +207,7 @@ def joint_sizes(tree: Tree) -> dict[tuple[int, int], int]:
     for one in inner_nodes(tree):
         seen: list[int] = []
         parts = [[p] if isinstance(p, int) else inside.pop(id(p)) for p in one.parts]
-        whole = sum(map(len, parts))
+        whole = 2 if one.exact else sum(map(len, parts))
         for part in parts:
             for i in seen:
                 for j in part:
@@ -214,7 +233,7 @@ def with_bits(tree: Tree, prober: Prober) -> Tree:
     for one in inner_nodes(tree):
         a, b = _first_leaf(one.parts[0]), _first_leaf(one.parts[1])
         bits[id(one)] = _bits(prober, a, b, beside.get(id(one)))
-    return rebuilt(tree, lambda one, parts: Node(parts, bits[id(one)]))
+    return rebuilt(tree, lambda one, parts: Node(parts, bits[id(one)], one.exact))
 
 
 def _first_leaf(tree: Tree) -> int:
@@ -274,7 +293,7 @@ def _reproduced(
 
 def _exact(prober: Prober, dtype: str, trials: int) -> Order:
     """The answer where no unit is ever swallowed: an exact sum, rounded once."""
-    whole = with_bits(Node(tuple(range(prober.count))), prober)
+    whole = with_bits(Node(tuple(range(prober.count)), exact=True), prober)
     right, wrong = _reproduced(prober, lambda values: evaluate(whole, values), trials)
     state: State = "exact" if right == trials else "none"
     reason = "" if state == "exact" else f"no unit is ever swallowed, as in an exact sum, {wrong}"

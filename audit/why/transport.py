@@ -34,8 +34,8 @@ class Transport:
     Attributes:
         sums: how many were looked at, over all copies and places.
         wrong: how many were not the exact sum.
-        kinds: of the wrong ones: ``missing`` (0 for a single term), ``twice``, ``stale`` (the sum
-            of the call before), ``negated``, ``other`` (the sum of several terms, or no such one).
+        kinds: of the wrong ones: ``missing`` (the sum without a term), ``twice``, ``negated``,
+            ``stale`` (the sum of the call before), ``other``.
         terms: of single terms: how often each came back wrong, by its number.
         first: the first wrong sum in words; empty where none is.
     """
@@ -137,22 +137,25 @@ class _Found:
         count = int(np.count_nonzero(wrong))
         self._wrong += count
         if count:
-            self._sort(units, expected, wrong, alone)
+            self._sort(units, whole, wrong, alone)
         self._before = expected
 
     def _sort(
         self,
         units: npt.NDArray[np.float64],
-        expected: npt.NDArray[np.int64],
+        whole: npt.NDArray[np.int64],
         wrong: npt.NDArray[np.bool_],
         alone: int | None,
     ) -> None:
-        left = wrong.copy()
-        kinds: list[tuple[str, npt.NDArray[np.bool_]]] = []
+        left, expected = wrong.copy(), whole.sum(axis=0)
         if alone is not None:
             self._terms[alone] += int(np.count_nonzero(wrong))
-            kinds = [("missing", units == 0), ("twice", units == 2 * expected)]
-            kinds.append(("negated", units == -expected))
+        kinds: list[tuple[str, npt.NDArray[np.bool_]]] = []
+        # Of several terms together, those are suspected that came back wrong alone.
+        for term in list(self._terms) if alone is None else [alone]:
+            kinds.append(("missing", units == expected - whole[term]))
+            kinds.append(("twice", units == expected + whole[term]))
+            kinds.append(("negated", units == expected - 2 * whole[term]))
         if self._before is not None:
             kinds.append(("stale", units == self._before))
         for kind, where in kinds:

@@ -18,11 +18,13 @@ class Node:
 
     ``bits`` are the significant bits that the sum keeps (8 BF16, 11 FP16, 24 FP32, 53 FP64); None
     where that was not measured. More than two parts are one fused addition: within it no order
-    shows. Trees with the same parts in another order of writing are equal when ``ordered``.
+    shows. An ``exact`` one swallows nothing: its terms are added without loss, and rounded once.
+    Trees with the same parts in another order of writing are equal when ``ordered``.
     """
 
     parts: tuple[Tree, ...]
     bits: int | None = None
+    exact: bool = False
 
 
 Tree = int | Node
@@ -75,7 +77,7 @@ def ordered(tree: Tree) -> Tree:
         def first(part: Tree) -> int:
             return part if isinstance(part, int) else lowest[id(part)]
 
-        made = Node(tuple(sorted(parts, key=first)), one.bits)
+        made = Node(tuple(sorted(parts, key=first)), one.bits, one.exact)
         # The node stays alive in the tree that is being built, so its id is its own.
         lowest[id(made)] = first(made.parts[0])
         return made
@@ -85,7 +87,7 @@ def ordered(tree: Tree) -> Tree:
 
 def without_bits(tree: Tree) -> Tree:
     """Return the order alone."""
-    return rebuilt(tree, lambda _, parts: Node(parts))
+    return rebuilt(tree, lambda one, parts: Node(parts, exact=one.exact))
 
 
 def same_order(a: Tree, b: Tree) -> bool:
@@ -185,7 +187,7 @@ def _shown(tree: Tree, names: dict[int, str]) -> tuple[str, Sequence[Tree]]:
     chain = _chain(tree)
     bits = "" if tree.bits is None else f", {_bits_words(tree.bits)}"
     terms = [part for part in chain if isinstance(part, int)]
-    fused = ", fused" if len(tree.parts) > 2 else ""
+    fused = "" if len(tree.parts) == 2 else ", no loss before" if tree.exact else ", fused"
     if len(terms) == len(chain):
         return _run(terms, names) + bits + fused, ()
     kind = " one after another" if len(chain) > len(tree.parts) else ""

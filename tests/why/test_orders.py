@@ -222,6 +222,25 @@ def test_an_exact_sum_has_no_order() -> None:
     assert found.reproduced == found.trials
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_blocks_without_loss_are_sums_of_many_parts(method: Any) -> None:
+    """A K-split product in FP64: each rank's block is exact, then BF16, then ``running_bf16``."""
+
+    def total(terms: Any) -> float:
+        partials = [math.fsum(part) for part in terms.astype(np.float64).reshape(3, 4)]
+        so_far = np.float32(0)
+        for partial in partials:
+            narrow = np.float32(np.float32(partial).astype(ml_dtypes.bfloat16))
+            so_far = np.float32(np.float32(so_far + narrow).astype(ml_dtypes.bfloat16))
+        return float(so_far)
+
+    found = recover_order(total, 12, "bf16", method=method)
+    assert (found.state, found.reason) == ("tree", "")
+    assert found.names[0] == "3 blocks, then one after another"
+    blocks = [one for one in inner_nodes(found.tree or 0) if one.exact]
+    assert [one.bits for one in blocks] == [8, 8, 8]
+
+
 def test_a_random_order_is_no_tree() -> None:
     random = np.random.default_rng(7)
     total = by(chain(list(range(9))))
