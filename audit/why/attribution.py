@@ -106,6 +106,8 @@ def full_name(schedule: str) -> str:
 def contradiction(declared: str | None, found: Attribution, exact_bits: bool = True) -> str:
     """Return how an output contradicts the schedule that its path declares; empty if it does not.
 
+    A schedule that was not tried is not contradicted; ``Attribution.notes`` says why it was not.
+
     Args:
         declared: ``Declared.latent_schedule``.
         found: what the output shows.
@@ -115,11 +117,8 @@ def contradiction(declared: str | None, found: Attribution, exact_bits: bool = T
     if declared is None or declared in LIBRARY_ORDERS:
         return ""
     name = full_name(declared)
-    tried = {one.schedule for one in found.matches}
-    if name in found.names:
+    if name in found.names or name not in {one.schedule for one in found.matches}:
         return ""
-    if name not in tried:
-        return f"declares {declared}, which was not tried"
     mine = found.match(name)
     share = f"{mine.equal:,} of {found.elements:,} elements agree"
     if found.names:

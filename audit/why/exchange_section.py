@@ -61,6 +61,8 @@ class ExchangeSection:
         if self.contradiction:
             lines.append(f"CONTRADICTION: {self.contradiction}")
         for group in self.found.always_equal:
+            if not set(group) & set(self.found.names):
+                continue
             lines.append(f"the same arithmetic for {self.ranks} ranks: {', '.join(group)}")
         for one in self.orders[:_MOST_LISTED]:
             lines.append(f"{one.where(self.ranks, self.places)}: {one.order.text()}")

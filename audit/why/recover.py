@@ -115,22 +115,22 @@ def _tree(prober: Prober, method: str) -> Tree | None:
     if method == "plain":
         for pair in every:
             size(*pair)
-    if prober.count > 2 and all(size(0, j) == 2 for j in range(1, prober.count)):
-        for pair in _some(every):
-            if size(*pair) != 2:
-                raise NoFixedTree(f"terms {pair} share {size(*pair)}, and each shares 2 with 0")
-        return None
-    tree = tree_of(size, prober.count)
-    expected = joint_sizes(tree)
+    lossless = prober.count > 2 and all(size(0, j) == 2 for j in range(1, prober.count))
+    tree = None if lossless else tree_of(size, prober.count)
+    expected = dict.fromkeys(every, 2) if tree is None else joint_sizes(tree)
+    _check_sizes(known, expected)
     # Asked again, whether known or not: an order that changes between calls shows here.
-    for pair in _some(every):
-        got = prober.joint_size(*pair)
-        if got != expected[pair]:
-            raise NoFixedTree(
-                f"terms {pair[0]} and {pair[1]} share a part of {got}, but should share one of "
-                f"{expected[pair]} by the sums before: the order changes, or is no tree"
-            )
+    _check_sizes({pair: prober.joint_size(*pair) for pair in _some(every)}, expected)
     return tree
+
+
+def _check_sizes(found: dict[tuple[int, int], int], expected: dict[tuple[int, int], int]) -> None:
+    for (i, j), got in found.items():
+        if got != expected[i, j]:
+            raise NoFixedTree(
+                f"terms {i} and {j} share a part of {got}, but should share one of "
+                f"{expected[i, j]} by other sums: the order changes, or is no tree"
+            )
 
 
 def _some(every: list[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -170,6 +170,8 @@ def _inputs(bank: Bank, asked: Asked) -> _Inputs | str:
     block, weights = bank.read(0, rows), front_weights(bank)
     if rows < 1:
         return "the bank has no rows"
+    if not bank.geometry.latent:
+        return "the model has no latent projection"
     if block.latent_partials is not None and len(block.latent_partials) != asked.ranks:
         return f"the bank holds partials of {len(block.latent_partials)} ranks, not {asked.ranks}"
     made = _partials(block, weights, asked.ranks)

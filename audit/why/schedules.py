@@ -228,6 +228,9 @@ def _groups(
 def _advice(
     same: tuple[str, ...], here: tuple[tuple[str, ...], ...], seen: tuple[int, ...], ranks: int
 ) -> Iterator[str]:
+    if ranks == 1:
+        yield "one rank adds nothing: every schedule copies its partial"
+        return
     group = next((set(g) for g in here if len({*g} & {*same}) > 1), set())
     orders = {"one_shot_fp32", "own_rank_first_fp32"}
     if orders <= group:

@@ -20,7 +20,7 @@ from neartie.banks.open import open_bank
 from neartie.kernels.project import latent_partials
 
 BANK = "gaussian:geometry=mini,rows=12,seed=1"
-FEW = {"rows": 12, "ranks": 4}
+FEW: dict[str, Any] = {"rows": 12, "ranks": 4}
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "evidence"
 ONE_H200 = DOCS / "one-h200"
 
