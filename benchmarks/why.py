@@ -1,6 +1,6 @@
 """Which schedules are named from outputs alone, and which orders are recovered: both tables.
 
-    python -P benchmarks/why.py [--rows 96] [--out FILE]
+    python -P benchmarks/why.py [--rows 48] [--out FILE]
 
 First table: the general path runs with each schedule, at 2, 4, 8 and 16 ranks; from its latent on
 every rank, without its name, ``attribute_schedule`` answers. Banks: Gaussian and k3-mini rows at
@@ -323,7 +323,7 @@ def alone() -> list[dict[str, Any]]:
 def main() -> None:
     """Print both tables and store them."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--rows", type=int, default=96, help="rows of each bank")
+    parser.add_argument("--rows", type=int, default=48, help="rows of each bank")
     parser.add_argument("--out", type=Path, default=RESULTS / "why.json")
     options = parser.parse_args()
     torch.set_num_threads(1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -14,7 +13,7 @@ from ...banks.geometry import Geometry, ScoringRule
 from ...kernels.contract import BFLOAT16, Bf16, FrontWeights, Launch, Path
 from ..launching import refusal, run_path
 from .order import Order
-from .probe import NoFixedTree, Prober, term_format
+from .probe import NoFixedTree, Prober, SumFunction, term_format
 from .recover import confirmed, joint_sizes, no_tree, tree_of
 from .transport import Transport, check_placed_transport
 from .tree import pairs
@@ -127,9 +126,25 @@ class Exchange:
         values = terms.T.astype(BFLOAT16)[:, :, None]
         return self.feed(np.broadcast_to(values, (*values.shape[:2], self.places)))
 
-    def at(self, rank: int, place: int) -> Callable[[npt.NDArray[Any]], float]:
-        """Return the sum that one rank has at one place, as a function of the ranks' terms."""
-        return lambda terms: float(self.everywhere(terms[None])[rank, 0, place])
+
+class _Readings:
+    """Sums at chosen ranks and places; one call serves all that ask for the same terms."""
+
+    def __init__(self, exchange: Exchange, ranks: list[int], places: list[int]) -> None:
+        self._exchange, self._ranks, self._places = exchange, ranks, places
+        self._kept: dict[bytes, npt.NDArray[np.float64]] = {}
+
+    def at(self, number: int) -> SumFunction:
+        """Return the sum at the chosen place of that number, as a function of the ranks' terms."""
+
+        def total(terms: npt.NDArray[Any]) -> float:
+            key = terms.tobytes()
+            if key not in self._kept:
+                latent = self._exchange.everywhere(terms[None])[:, 0]
+                self._kept[key] = latent[self._ranks, self._places].astype(np.float64)
+            return float(self._kept[key][number])
+
+        return total
 
 
 def recover_exchange(exchange: Exchange) -> list[ExchangeOrder]:
@@ -150,29 +165,36 @@ def recover_exchange(exchange: Exchange) -> list[ExchangeOrder]:
     masks = np.full((len(every), ranks), _FORMAT.unit)
     for launch, (i, j) in enumerate(every):
         masks[launch, [i, j]] = _FORMAT.huge, -_FORMAT.huge
-    first, again = (exchange.everywhere(masks).astype(np.float64) for _ in range(2))
-    changed = (first != again).any(axis=1)
-    # [rank * place, pair]; what changes between two calls is a group of its own.
-    shown = np.where(changed[:, None, :], np.nan, first).transpose(0, 2, 1).reshape(-1, len(every))
-    kinds, group = np.unique(shown, axis=0, return_inverse=True)
+    first, again = exchange.everywhere(masks), exchange.everywhere(masks)
+    members: dict[tuple[float, ...], list[tuple[int, npt.NDArray[np.int64]]]] = {}
+    for rank in range(ranks):
+        # [place, pair]; a place that changes between the two calls is shown as no number.
+        shown = first[rank].T.astype(np.float32)
+        shown[(first[rank] != again[rank]).any(axis=0)] = np.nan
+        kinds, group = np.unique(shown, axis=0, return_inverse=True)
+        for number, kind in enumerate(kinds):
+            key = tuple(-1.0 if np.isnan(units) else float(units) for units in kind)
+            places = np.flatnonzero(group.ravel() == number)
+            members.setdefault(key, []).append((rank, places))
+    chosen = [(where[0][0], int(where[0][1][0])) for where in members.values()]
+    readings = _Readings(exchange, [rank for rank, _ in chosen], [place for _, place in chosen])
     found = [
-        _order(exchange, kind, np.flatnonzero(group.ravel() == number))
-        for number, kind in enumerate(kinds)
+        _order(Prober(readings.at(number), ranks, _FORMAT), key, where)
+        for number, (key, where) in enumerate(members.items())
     ]
     return sorted(found, key=lambda one: (-one.elements * len(one.ranks), one.ranks, one.first))
 
 
 def _order(
-    exchange: Exchange, units: npt.NDArray[np.float64], members: npt.NDArray[np.int64]
+    prober: Prober,
+    units: tuple[float, ...],
+    members: list[tuple[int, npt.NDArray[np.int64]]],
 ) -> ExchangeOrder:
-    """The order of the members [rank * place], all of which returned ``units`` [pair]."""
-    ranks = exchange.ranks
-    rank, place = np.divmod(members, exchange.places)
-    prober = Prober(exchange.at(int(rank[0]), int(place[0])), ranks, _FORMAT)
-    places = np.unique(place)
+    """The order of all places that returned ``units`` [pair], given as places by rank."""
+    places = np.unique(np.concatenate([places for _, places in members]))
     return ExchangeOrder(
-        _of_units(units, prober),
-        tuple(int(r) for r in np.unique(rank)),
+        _of_units(np.array(units), prober),
+        tuple(rank for rank, _ in members),
         len(places),
         int(places[0]),
         int(places[-1]),
@@ -181,8 +203,9 @@ def _order(
 
 def _of_units(units: npt.NDArray[np.float64], prober: Prober) -> Order:
     ranks, prober.probes = prober.count, 2 * len(units)
-    if np.isnan(units).any():
-        return no_tree(prober, "two calls with the same partials give different sums")
+    if (units < 0).any():
+        reason = "a sum changes between two calls with the same partials, or is no count of units"
+        return no_tree(prober, reason)
     whole = ranks - units
     if (whole != np.floor(whole)).any() or whole.min() < 2 or whole.max() > ranks:
         return no_tree(prober, "a sum of units beside two opposite huge terms is no whole number")

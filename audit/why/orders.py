@@ -10,6 +10,8 @@ from .tree import Node, Tree, key_of, node, without_bits
 
 _NUMPY_BLOCK: Final = 128
 _NUMPY_LANES: Final = 8
+# Orders that start at each term are those of ranks; products of hundreds of terms have none.
+_MOST_TURNED: Final = 64
 
 
 def chain(terms: Sequence[Tree]) -> Tree:
@@ -69,8 +71,12 @@ def named_orders(count: int) -> Iterator[tuple[str, Tree]]:
     terms = list(range(count))
     yield "one after another", chain(terms)
     yield "one after another from the last", chain(terms[::-1])
-    for first in range(1, count):
-        yield f"one after another from {first}, round", chain(terms[first:] + terms[:first])
+    for first in range(1, count if count <= _MOST_TURNED else 0):
+        turned, others = terms[first:] + terms[:first], terms[:first] + terms[first + 1 :]
+        yield f"one after another, rotated to start at {first}", chain(turned)
+        yield f"{first} first, then the others one after another", chain([first, *others])
+        backwards = turned[::-1]
+        yield f"one after another backwards, rotated to start at {backwards[0]}", chain(backwards)
     yield "neighbours in pairs, level by level", adjacent(terms)
     yield "folded in halves", halves(terms)
     yield "numpy's pairwise sum", numpy_pairwise(terms)

@@ -144,7 +144,7 @@ def test_numpy_sums_in_pairs(count: int) -> None:
     [
         (chain, "one after another"),
         (lambda terms: chain(terms[::-1]), "one after another from the last"),
-        (lambda terms: chain([*terms[5:], *terms[:5]]), "one after another from 5, round"),
+        (lambda terms: chain([*terms[5:], *terms[:5]]), "one after another, rotated to start at 5"),
         (adjacent, "neighbours in pairs, level by level"),
         (halves, "folded in halves"),
     ],
