@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 
@@ -93,9 +94,49 @@ class Attribution:
             f"{self.elements:,} elements, {fit}"
         )
 
+    def lines(self) -> list[str]:
+        """Return one line a schedule, then which are the same, and what would tell them apart."""
+        observed, once = (_figure(side) for side in self.observed)
+        lines = [
+            f"{self.rows:,} rows, ranks {_span(self.seen)} of {self.ranks}; off the reference "
+            f"{observed}, off the sum rounded once {once}"
+        ]
+        name, count = max(len(m.schedule) for m in self.matches), len(f"{self.elements:,}")
+        for one in self.matches:
+            sides = " and ".join(_figure(side) for side in one.predicted)
+            off = "any factor" if one.off is None else f"{one.off:.3g}"
+            lines.append(
+                f"{one.schedule:<{name}}  {one.equal:>{count},} of {self.elements:,} equal, "
+                f"{_figure(one.apart)} apart; predicts {sides}, off by {off}: "
+                f"{'fits' if one.fits else 'does not fit'}"
+            )
+        for group in self.always_equal:
+            lines.append(f"the same arithmetic for {self.ranks} ranks: {', '.join(group)}")
+        for group in self.equal_here:
+            lines.append(f"the same bits on these rows: {', '.join(group)}")
+        return [*lines, *self.notes]
+
     def figures(self) -> dict[str, Any]:
-        """Return JSON values."""
-        return asdict(self)
+        """Return JSON values; a figure that is no number is null."""
+        figures = asdict(self)
+        figures["observed"] = [_number(side) for side in self.observed]
+        for one in figures["matches"]:
+            one["predicted"] = [_number(side) for side in one["predicted"]]
+        return figures
+
+
+def _number(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _figure(value: float | None) -> str:
+    return "no number" if value is None or not math.isfinite(value) else f"{value:.3g}"
+
+
+def _span(ranks: tuple[int, ...]) -> str:
+    if len(ranks) > 2 and ranks == tuple(range(ranks[0], ranks[-1] + 1)):
+        return f"{ranks[0]}..{ranks[-1]}"
+    return ", ".join(map(str, ranks))
 
 
 def full_name(schedule: str) -> str:

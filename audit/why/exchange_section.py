@@ -10,7 +10,6 @@ from ..launching import PathError
 from .asked import Asked
 from .attribution import GATHER, Attribution, contradiction
 from .exchange import Exchange, ExchangeOrder, exchange_transport, recover_exchange
-from .schedule_section import attribution_figures
 from .schedules import attribute_schedule, telling_partials
 from .section import NotRun, Section
 from .transport import Transport
@@ -81,7 +80,7 @@ class ExchangeSection:
             "path": self.path,
             "declared": self.declared,
             "geometry": self.geometry,
-            "attribution": attribution_figures(self.found),
+            "attribution": self.found.figures(),
             "contradiction": self.contradiction,
             "orders": [
                 {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,64 +50,13 @@ class PathSchedule:
             "declared": self.declared,
             "contradiction": self.contradiction,
             "not_run": self.reason,
-            "attribution": None if self.found is None else attribution_figures(self.found),
+            "attribution": None if self.found is None else self.found.figures(),
         }
 
 
 def _told(found: Attribution, against: str) -> list[str]:
     lines = [f"  CONTRADICTION: {against}"] if against else []
-    return [*lines, *attribution_lines(found)]
-
-
-def attribution_lines(found: Attribution) -> list[str]:
-    """Return one line a schedule, then which are the same, and what would tell them apart."""
-    observed, once = (_figure(side) for side in found.observed)
-    lines = [
-        f"  {found.rows:,} rows, ranks {_span(found.seen)} of {found.ranks}; off the reference "
-        f"{observed}, off the sum rounded once {once}"
-    ]
-    width = max(len(one.schedule) for one in found.matches)
-    for one in found.matches:
-        sides = " and ".join(_figure(side) for side in one.predicted)
-        fit = "fits" if one.fits else "does not fit"
-        lines.append(
-            f"  {one.schedule:<{width}}  {one.equal:>{len(f'{found.elements:,}')},} of "
-            f"{found.elements:,} equal, {_figure(one.apart)} apart; predicts {sides}, "
-            f"off by {_off(one.off)}: {fit}"
-        )
-    for group in found.always_equal:
-        lines.append(f"  the same arithmetic for {found.ranks} ranks: {', '.join(group)}")
-    for group in found.equal_here:
-        lines.append(f"  the same bits on these rows: {', '.join(group)}")
-    return [*lines, *(f"  {note}" for note in found.notes)]
-
-
-def attribution_figures(found: Attribution) -> dict[str, Any]:
-    """Return JSON values; a figure that is no number is null."""
-    figures = found.figures()
-    figures["observed"] = [_number(side) for side in found.observed]
-    for one in figures["matches"]:
-        one["predicted"] = [_number(side) for side in one["predicted"]]
-    return figures
-
-
-def _number(value: float) -> float | None:
-    return float(value) if np.isfinite(value) else None
-
-
-def _figure(value: float | None) -> str:
-    return "no number" if value is None or not np.isfinite(value) else f"{value:.3g}"
-
-
-def _off(value: float | None) -> str:
-    return "any factor" if value is None else f"{value:.3g}"
-
-
-def _span(ranks: Sequence[int]) -> str:
-    whole = list(range(ranks[0], ranks[-1] + 1))
-    if len(ranks) > 2 and list(ranks) == whole:
-        return f"{ranks[0]}..{ranks[-1]}"
-    return ", ".join(map(str, ranks))
+    return [*lines, *(f"  {line}" for line in found.lines())]
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,7 +92,10 @@ def attribute_schedule(
     Raises:
         InputError: shapes that do not fit each other, or a schedule that cannot run.
     """
-    ranks, all_rows, _ = _checked(partials, observed, seen, width)
+    ranks, all_rows, latent = _checked(partials, observed, seen, width)
+    if reference is not None and reference.shape != (all_rows, latent):
+        expected = (all_rows, latent)
+        raise InputError("reference.shape", reference.shape, expected, "attribute_schedule")
     places = tuple(range(ranks)) if seen is None else tuple(seen)
     kept = slice(0, all_rows if rows is None else rows)
     exact = _wide(partials).sum(axis=0) if reference is None else reference
@@ -104,7 +107,8 @@ def attribute_schedule(
         notes.append(
             "ring_bf16 was not tried: it cuts the message of a launch, whose width is unknown"
         )
-    once = narrow(exact.astype(np.float32))
+    with np.errstate(over="ignore", invalid="ignore"):
+        once = narrow(exact.astype(np.float32))
     results = {name: run_schedule(name, partials, width or 1)[list(places)] for name in names}
     if reference is not None or GATHER in also:
         results[GATHER] = np.broadcast_to(once, (len(places), *once.shape))

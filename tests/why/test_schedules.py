@@ -168,6 +168,7 @@ def test_an_output_that_is_no_number_fits_nothing() -> None:
         ({"width": 7}, "width=7, but should be a divisor of 36 rows"),
         ({"seen": [0, 4]}, "seen=\\[0, 4\\]"),
         ({"seen": [1]}, "observed.shape"),
+        ({"reference": np.zeros((35, 8))}, "reference.shape"),
     ],
 )
 def test_refused(change: dict[str, Any], message: str) -> None:
