@@ -5,23 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 
 class Section(Protocol):
-    """What ``neartie why`` prints and stores, one after another.
-
-    ``exit_status``: 0 nothing speaks against a declaration, 1 something does, 3 not run.
-    """
+    """What ``neartie why`` prints and stores, one after another."""
 
     @property
     def title(self) -> str:
         """Heading of one line."""
-        ...
-
-    @property
-    def exit_status(self) -> int:
-        """0, 1 or 3."""
         ...
 
     def lines(self) -> Sequence[str]:
@@ -31,6 +23,21 @@ class Section(Protocol):
     def figures(self) -> dict[str, Any]:
         """Return the same as JSON values."""
         ...
+
+
+@runtime_checkable
+class Judged(Section, Protocol):
+    """A section that has a say in the exit status; any other leaves it at 0."""
+
+    @property
+    def exit_status(self) -> int:
+        """0 nothing speaks against a declaration, 1 something does, 3 not run."""
+        ...
+
+
+def status_of(section: Section) -> int:
+    """Return a section's exit status; 0 where it has no say."""
+    return section.exit_status if isinstance(section, Judged) else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +78,7 @@ class WhyReport:
     @property
     def exit_status(self) -> int:
         """1 where a declaration is contradicted, else 3 where something was not run, else 0."""
-        found = {section.exit_status for section in self.sections}
+        found = {status_of(section) for section in self.sections}
         return 1 if 1 in found else 3 if 3 in found else 0
 
     def text(self) -> str:
@@ -95,7 +102,7 @@ class WhyReport:
             "width": self.width,
             "exit_status": self.exit_status,
             "sections": [
-                {"title": section.title, "exit_status": section.exit_status, **section.figures()}
+                {"title": section.title, "exit_status": status_of(section), **section.figures()}
                 for section in self.sections
             ],
         }

@@ -14,6 +14,7 @@ from neartie.audit import cli
 from neartie.audit.evidence.load import load_evidence
 from neartie.audit.launching import front_weights
 from neartie.audit.why.run import why
+from neartie.audit.why.section import NotRun, Section, WhyReport
 from neartie.banks.errors import InputError
 from neartie.banks.memory import memory_bank
 from neartie.banks.open import open_bank
@@ -172,6 +173,26 @@ def test_evidence_of_real_ranks_is_told_from_its_tables() -> None:
     assert report.exit_status == 3
     assert "it shows one_shot_fp32 against gather" in report.text()
     assert "it ran on 2 real ranks" in report.text()
+
+
+def test_the_worst_section_decides_the_status() -> None:
+    class Told:
+        title = "told"
+
+        def lines(self) -> list[str]:
+            return ["a line"]
+
+        def figures(self) -> dict[str, Any]:
+            return {"figure": 1}
+
+    def status(*sections: Section) -> int:
+        return WhyReport("bank", "a", "b", 2, 9, sections).exit_status
+
+    idle, lost = NotRun("idle", "nothing to do", exit_status=0), NotRun("lost", "no bank")
+    against = NotRun("against", "contradicted", exit_status=1)
+    assert [status(Told(), idle), status(Told(), lost), status(lost, against)] == [0, 3, 1]
+    text = WhyReport("bank", "a", "b", 2, 9, (Told(), lost)).text()
+    assert text.endswith("told\n  a line\n\nlost\n  not run: no bank")
 
 
 @pytest.mark.parametrize(
