@@ -1,7 +1,7 @@
 """Recovered summation trees: against brute force, against real sums, and refused where none is."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import ml_dtypes
@@ -92,6 +92,15 @@ def matmul(rows: int, columns: int) -> Callable[[Any], float]:
     return element
 
 
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Products of so few terms on several threads only wait for each other."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 def equal(a: Tree, b: Tree) -> bool:
     return key_of(without_bits(a)) == key_of(without_bits(b))
 
@@ -109,6 +118,7 @@ def test_every_tree_of_few_terms_is_recovered(count: int, method: Any) -> None:
         assert {one.bits for one in inner_nodes(found.tree)} == {24}
 
 
+@pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize(
     ("function", "dtype"),
     [(np.sum, "fp32"), (np.sum, "fp64"), (matmul(4, 8), "fp32"), (matmul(1, 1), "fp32")],
@@ -156,6 +166,7 @@ def test_named_orders_of_many_terms(order: Callable[[Sequence[int]], Tree], name
     assert found.names[0] == name
 
 
+@pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("shape", [(4, 8), (1, 1)], ids=str)
 def test_a_product_on_the_cpu_has_a_tree(shape: tuple[int, int]) -> None:
     """Which one is this machine's matter; that it gives the product's bits is not."""
