@@ -200,8 +200,8 @@ def test_schedules_have_the_trees_that_they_declare(schedule: str, ranks: int) -
 
 
 def test_bf16_counts_beyond_256() -> None:
-    """300 terms of which BF16 counts 256 exactly: units are sent in two probes."""
-    found = recover_order(bf16_pairs, 300, "bf16")
+    """299 terms of which BF16 counts 256 exactly: 297 units beside a pair take two probes."""
+    found = recover_order(bf16_pairs, 299, "bf16")
     assert (found.state, found.names[0]) == ("tree", "neighbours in pairs, level by level")
     assert {one.bits for one in inner_nodes(found.tree or 0)} == {8}
 
@@ -267,6 +267,18 @@ def test_an_order_that_changes_now_and_then_is_no_tree() -> None:
     forth = by(chain(list(range(9))))
     found = recover_order(lambda t: forth(t if next(calls) % 10 else t[::-1]), 9)
     assert found.state == "none"
+
+
+def test_an_order_that_one_pair_changes_is_no_tree() -> None:
+    """No pair that the tree needs shows it, and no random terms: only the pairs asked again do."""
+    forth = by(chain(list(range(9))))
+
+    def total(terms: Any) -> float:
+        return forth(terms[::-1] if terms[7] == -terms[8] != 0 else terms)
+
+    found = recover_order(total, 9)
+    assert found.state == "none"
+    assert "terms 7 and 8 share a part of 2, but should share one of 9" in found.reason
 
 
 @pytest.mark.parametrize(
