@@ -27,6 +27,7 @@ from .tree import (
 MOST_TERMS: Final = 512
 """A plain recovery of 512 terms makes 130,816 sums."""
 _CHECKED_PAIRS: Final = 512
+_MOST_SHOWN: Final = 16
 TRIALS: Final = 32
 _USUAL_BITS: Final = (8, 24, 53, 11)
 _SEED: Final = 0
@@ -92,7 +93,8 @@ def confirmed(order: Tree, prober: Prober, trials: int = TRIALS) -> Order:
         len(one.parts) == 2 or one.exact for one in inner_nodes(tree)
     ):
         # Every addition and its rounding is known, so these sums are not made by that tree.
-        reason = f"masked terms show {one_line(tree)}, {wrong}"
+        shown = one_line(tree) if terms <= _MOST_SHOWN else "a tree"
+        reason = f"masked terms show {shown}, {wrong}"
         return Order(terms, dtype, "none", reason, None, (), prober.probes, right, trials)
     return Order(terms, dtype, state, wrong, tree, names, prober.probes, right, trials)
 

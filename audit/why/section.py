@@ -83,10 +83,9 @@ class WhyReport:
 
     def text(self) -> str:
         """Return the report for a terminal."""
-        head = (
-            f"{self.target}: {self.baseline} against {self.candidate}, {self.ranks} ranks, "
-            f"width {self.width}"
-        )
+        many = "1 rank" if self.ranks == 1 else f"{self.ranks} ranks"
+        pair = f"{self.baseline} against {self.candidate}"
+        head = f"{self.target}: {pair}, {many}, width {self.width}"
         blocks = [head]
         for section in self.sections:
             blocks.append("\n".join([section.title, *(f"  {line}" for line in section.lines())]))

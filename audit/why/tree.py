@@ -90,11 +90,6 @@ def without_bits(tree: Tree) -> Tree:
     return rebuilt(tree, lambda one, parts: Node(parts, exact=one.exact))
 
 
-def same_order(a: Tree, b: Tree) -> bool:
-    """Whether two trees add the same terms together, whatever their roundings."""
-    return key_of(without_bits(a)) == key_of(without_bits(b))
-
-
 def key_of(tree: Tree) -> frozenset[tuple[int, int | None]]:
     """Return a value that equal trees share: each sum's terms, as bits of a number, and its bits.
 
@@ -129,17 +124,16 @@ def evaluate(tree: Tree, terms: Sequence[float]) -> float:
 
 
 def one_line(tree: Tree) -> str:
-    """Return the tree in brackets; a run of terms added one by one is ``0+1+..+7``.
+    """Return the tree in brackets; terms that are added one by one share a pair of them.
 
     Example:
         >>> one_line(node(node(node(0, 1), 2), node(3, 4)))
         '((0+1+2)+(3+4))'
     """
-    return tree_text(_words(ordered(tree)))
+    return _bracketed(_words(ordered(tree)))
 
 
-def tree_text(words: str) -> str:
-    """Return brackets around a sum, none around a term."""
+def _bracketed(words: str) -> str:
     return f"({words})" if "+" in words else words
 
 
@@ -150,7 +144,7 @@ def _words(tree: Tree) -> str:
         for place, part in enumerate(one.parts):
             text = str(part) if isinstance(part, int) else done[id(part)]
             chain = place == 0 and len(one.parts) == 2 and isinstance(one.parts[1], int)
-            texts.append(text if chain else tree_text(text))
+            texts.append(text if chain else _bracketed(text))
         joint = "+" if len(one.parts) == 2 else " + "
         done[id(one)] = joint.join(texts)
     return str(tree) if isinstance(tree, int) else done[id(tree)]
