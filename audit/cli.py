@@ -26,6 +26,7 @@ from .cli_policy import policy_app
 from .cli_recording import merge_ranks
 from .cli_selftest import selftest
 from .cli_sign import diff, history, sign
+from .cli_why import why
 from .progress import Interrupted
 
 app = typer.Typer(
@@ -50,6 +51,7 @@ app.command()(sign)
 app.command()(diff)
 app.command()(history)
 app.command()(selftest)
+app.command()(why)
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 

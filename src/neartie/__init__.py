@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from .audit.policy import Policy, load_policy
     from .audit.replay import replay_row
     from .audit.run import run_audit
+    from .audit.why.recover import recover_order
+    from .audit.why.run import why
+    from .audit.why.schedules import attribute_schedule
     from .banks.open import open_bank
     from .banks.recording.merge import merge_ranks
     from .banks.recording.record import record
@@ -33,6 +36,7 @@ _HOMES = {
     "GateSpec": "banks.recording.spec",
     "Policy": "audit.policy",
     "assert_equivalent": "audit.equivalence",
+    "attribute_schedule": "audit.why.schedules",
     "certify_forms": "audit.certify",
     "check_claims": "audit.claims.check",
     "check_rows": "audit.hunt.check_rows",
@@ -46,11 +50,13 @@ _HOMES = {
     "open_bank": "banks.open",
     "plan_rows": "audit.plan",
     "record": "banks.recording.record",
+    "recover_order": "audit.why.recover",
     "register": "kernels.registry",
     "replay_row": "audit.replay",
     "run_audit": "audit.run",
     "run_gate": "audit.gate.run",
     "verify_evidence": "audit.evidence.verify",
+    "why": "audit.why.run",
 }
 
 __all__ = [
@@ -58,6 +64,7 @@ __all__ = [
     "Policy",
     "__version__",
     "assert_equivalent",
+    "attribute_schedule",
     "certify_forms",
     "check_claims",
     "check_rows",
@@ -71,11 +78,13 @@ __all__ = [
     "open_bank",
     "plan_rows",
     "record",
+    "recover_order",
     "register",
     "replay_row",
     "run_audit",
     "run_gate",
     "verify_evidence",
+    "why",
 ]
 
 
