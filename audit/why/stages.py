@@ -106,6 +106,10 @@ class Quantity:
         counted = self.name == SETS
         total = f"{self.total:,.0f} of {self.rows:,}" if counted else f"{self.total:.3e} apart"
         found = [f"{_WORDS[self.name]}: {total}"]
+        if self.error_baseline is not None and self.error_candidate is not None:
+            found[0] += (
+                f"; from the reference {self.error_baseline:.3e} and {self.error_candidate:.3e}"
+            )
         for share in self.stages:
             if share.acts:
                 found.append(
