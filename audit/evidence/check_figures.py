@@ -225,6 +225,8 @@ def _units(
 
 
 def _boundary(histograms: Histograms, bank: str) -> Iterator[str]:
+    if any(item["count"] != 1 for item in histograms.lines(bank, None, "independence_unit")):
+        yield "the independence unit is not counted once"
     counts = histograms.named(bank, None, "boundary")
     gaps = histograms.steps(bank, None, "boundary_ulp")
     if counts["rows"] != gaps.total() + counts["undefined"]:
