@@ -12,18 +12,13 @@ from dataclasses import asdict, dataclass
 from itertools import combinations
 from typing import Any, Final
 
-from ...banks.bank import Bank, require_inputs
-from ...banks.errors import EnvelopeError, InputError
-from ...banks.open import open_bank
+from ...banks.bank import Bank
 from ...kernels.contract import Path
-from ...kernels.registry import as_path
-from ..bank_run import chunk_rows
 from ..judged import judge_block
-from ..launching import front_weights, make_launch, refusal
+from .pair import DEFAULT_WIDTH, make_pair
 from .stage_chain import BASELINE_SIDE, CANDIDATE_SIDE, Cut, Mixer, cut_paths
 from .stage_sums import QUANTITIES, SETS, StageSums, Sums
 
-DEFAULT_WIDTH: Final = 12
 _WORDS: Final = {
     "latent": "latent, relative RMS",
     "keys": "keys, RMS",
@@ -229,38 +224,26 @@ def swap_stages(
         EnvelopeError: a path refuses the launch.
         PathError: a path raised.
     """
-    paths = [as_path(baseline, "baseline", device), as_path(candidate, "candidate", device)]
-    source = open_bank(bank) if isinstance(bank, str) else bank
-    require_inputs(source)
-    count = source.rows if rows is None else rows
-    if not 1 <= count <= source.rows:
-        raise InputError("rows", count, f"1..{source.rows}", source.name)
-    if not 0 <= rank < ranks:
-        raise InputError("rank", rank, f"0..{ranks - 1}", "stages")
-    weights = front_weights(source)
+    pair = make_pair(
+        baseline, candidate, bank, width=width, ranks=ranks, rank=rank, rows=rows, device=device
+    )
     sums: StageSums | None = None
-    step = chunk_rows(source, ranks)
-    for start in range(0, count, step):
-        block = source.read(start, min(start + step, count))
-        launch = make_launch(source, weights, block, width, ranks)
-        if sums is None:
-            reason = refusal(paths, launch)
-            if reason:
-                raise EnvelopeError("launch", f"width {width}", "one that both paths run", reason)
-            sums = StageSums(cut_paths(paths, launch))
-        mixer = Mixer(paths, sums.cut, launch, block.rows, rank)
-        if start == 0:
+    for block, launch in pair.chunks():
+        first = sums is None
+        sums = sums or StageSums(cut_paths(pair.paths, launch))
+        mixer = Mixer(pair.paths, sums.cut, launch, block.rows, rank)
+        if first:
             mixer.check()
-        sums.add(mixer, judge_block(source, weights, block, with_control=False))
+        sums.add(mixer, judge_block(pair.bank, pair.weights, block, with_control=False))
     assert sums is not None
     return StageSwaps(
-        baseline=paths[BASELINE_SIDE].name,
-        candidate=paths[CANDIDATE_SIDE].name,
-        bank=source.name,
+        baseline=pair.paths[BASELINE_SIDE].name,
+        candidate=pair.paths[CANDIDATE_SIDE].name,
+        bank=pair.bank.name,
         width=width,
         ranks=ranks,
         rank=rank,
-        rows=count,
+        rows=pair.rows,
         stages=sums.cut.stages,
         not_cut=sums.cut.reasons,
         quantities=tuple(
