@@ -175,7 +175,8 @@ def ratio_interval(
         raise InputError("squared error", "below 0", "at least 0", "ratio_interval")
     if units is not None:
         _, place = np.unique(units[known], return_inverse=True)
-        mine, other = np.bincount(place, mine), np.bincount(place, other)
+        mine = np.bincount(place, mine).astype(np.float64)
+        other = np.bincount(place, other).astype(np.float64)
     count = len(mine)
     total = math.fsum(other)
     ratio = math.sqrt(math.fsum(mine) / total) if total > 0.0 else None

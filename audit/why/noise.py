@@ -6,6 +6,7 @@ same rows at another width, or a plain FP32 sum against the exact one.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -198,7 +199,7 @@ class _Measure:
                 raise InputError("source", self.source, expected, self.pair.bank.name)
             plain = reference_product(block.hidden, weight, accumulate="fp32")
             # Each of the two paths sums in an order of its own.
-            return np.sqrt(2.0) * self._between(plain, judged.logits)
+            return math.sqrt(2.0) * self._between(plain, judged.logits)
         again = launch
         if self.source == "widths":
             pair = self.pair
@@ -213,7 +214,8 @@ class _Measure:
         if out.logits is None:
             expected = "fp32_order or declared: this path shows no logits here"
             raise InputError("source", self.source, expected, path.name)
-        return out.logits[self.pair.rank]
+        found: F32 = out.logits[self.pair.rank]
+        return found
 
     def _between(self, a: npt.NDArray[Any], b: npt.NDArray[Any]) -> F64:
         """Sigma [row] of the keys, rounded as the reference rounds them, of two logits."""

@@ -131,6 +131,7 @@ class Mixer:
         self._paths, self._launch = paths, launch
         self._after_front: dict[Mixture, tuple[npt.NDArray[Any] | None, F32]] = {}
         self._values: dict[Mixture, Any] = {}
+        self._routed: dict[Mixture, Routed] = {}
         self._front = len(cut.stages) - (len(SELECT_STAGES) if cut.select_cut else 1)
 
     def mixed(self, mixture: Mixture) -> Mixed:
@@ -186,7 +187,7 @@ class Mixer:
         return latent, logits[: self.rows]
 
     def _whole_select(self, mixture: Mixture) -> Routed:
-        if mixture not in self._values:
+        if mixture not in self._routed:
             _, logits = self._exchanged(mixture[: self._front])
             filled = logits[np.arange(self._launch.rows) % self.rows]
             launch = replace(
@@ -198,8 +199,8 @@ class Mixer:
                 logits=filled,
             )
             out = run_path(self._paths[mixture[-1]], launch)
-            self._values[mixture] = Routed(out.ids[:, : self.rows], out.weights[:, : self.rows])
-        return self._values[mixture]
+            self._routed[mixture] = Routed(out.ids[:, : self.rows], out.weights[:, : self.rows])
+        return self._routed[mixture]
 
     def _stage(self, mixture: Mixture, last: int, logits: F32) -> Any:
         """What stands after the stage numbered ``last`` of a select that is cut."""

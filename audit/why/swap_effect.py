@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...banks.bank import Bank
-from ...kernels.contract import Path
+from ...kernels.contract import F32, I32, Path
 from ..launching import run_path
 from ..metrics.effect import ModelRate, SwapEffect, mass_moved, model_rate, swap_effect
 from .pair import DEFAULT_WIDTH, make_pair
@@ -133,9 +133,11 @@ def swap_effects(
             part = slice(block.start, block.start + block.rows)
             norms = expert_norms if expert_norms.ndim == 1 else expert_norms[part]
         valid = np.flatnonzero(~pair.invalid((a, b), block.rows))
-        sides = [array[rank, valid] for array in (a.ids, a.weights, b.ids, b.weights)]
-        one = swap_effect(*sides, norms if norms is None or norms.ndim == 1 else norms[valid])
-        found.append((valid + block.start, one, _mass(sides)))
+        own = norms if norms is None or norms.ndim == 1 else norms[valid]
+        ids_a, weights_a = a.ids[rank, valid], a.weights[rank, valid]
+        ids_b, weights_b = b.ids[rank, valid], b.weights[rank, valid]
+        one = swap_effect(ids_a, weights_a, ids_b, weights_b, own)
+        found.append((valid + block.start, one, _mass(ids_a, weights_a, ids_b, weights_b)))
     effect = _merged(found)
     differing = effect.differing + effect.undefined
     return SwapEffects(
@@ -145,10 +147,10 @@ def swap_effects(
     )  # fmt: skip
 
 
-def _mass(sides: list[npt.NDArray[Any]]) -> float:
+def _mass(ids_a: I32, weights_a: F32, ids_b: I32, weights_b: F32) -> float:
     """The mass moved on rows with other sets, summed."""
-    masses = mass_moved(*sides)
-    unlike = (np.sort(sides[0], axis=1) != np.sort(sides[2], axis=1)).any(axis=1)
+    masses = mass_moved(ids_a, weights_a, ids_b, weights_b)
+    unlike = (np.sort(ids_a, axis=1) != np.sort(ids_b, axis=1)).any(axis=1)
     return math.fsum(masses[unlike & np.isfinite(masses)])
 
 

@@ -15,6 +15,7 @@ from neartie.audit.why.swap_effect import swap_effects
 from neartie.banks.errors import InputError
 from neartie.banks.memory import memory_bank
 from neartie.kernels.contract import Launch, Routed
+from neartie.kernels.select_stages import StagedPath
 
 BANK = "gaussian:geometry=256x64x64x6,rows=240"
 RANKS = 4
@@ -36,6 +37,7 @@ class NoisyPath(WrappedPath):
         noise = self.size * rng.standard_normal((240, out.logits.shape[2]))
         logits = (out.logits[0] + noise[launch.row_index % 240]).astype(np.float32)
         out.logits[:] = logits
+        assert isinstance(self.base, StagedPath)
         steps = self.base.select_stages(launch)
         out.ids[:], out.weights[:] = steps.normalise(steps.select(steps.bias(steps.score(logits))))
 

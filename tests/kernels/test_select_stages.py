@@ -6,7 +6,7 @@ import pytest
 import neartie
 from neartie.audit.launching import front_weights, make_launch, run_path, same_bits
 from neartie.banks.geometry import Geometry, ScoringRule
-from neartie.kernels.contract import F32
+from neartie.kernels.contract import F32, I32
 from neartie.kernels.select import SELECTS, select
 from neartie.kernels.select_stages import SelectStages, SelectSteps, StagedPath
 
@@ -15,7 +15,7 @@ GROUPED = Geometry("grouped", 0, 0, 24, 5, groups=4, top_groups=2)
 RULE = ScoringRule()
 
 
-def staged(steps: SelectSteps, logits: F32) -> tuple[object, object]:
+def staged(steps: SelectSteps, logits: F32) -> tuple[I32, F32]:
     return steps.normalise(steps.select(steps.bias(steps.score(logits))))
 
 
@@ -47,7 +47,7 @@ def test_the_stages_make_the_select(name: str, geometry: Geometry) -> None:
         ids, weights = select(rule, logits, bias, geometry, scoring)
         found = staged(SelectStages(rule, geometry, scoring, bias), logits)
         assert np.array_equal(ids, found[0])
-        assert np.array_equal(weights.view(np.uint32), np.asarray(found[1]).view(np.uint32))
+        assert np.array_equal(weights.view(np.uint32), found[1].view(np.uint32))
 
 
 @pytest.mark.parametrize(
@@ -66,5 +66,5 @@ def test_a_front_cut_in_two_is_the_front(spec: str) -> None:
         assert same_bits(getattr(whole, name), getattr(cut, name)), name
     assert whole.logits is not None
     ids, weights = staged(path.select_stages(launch), whole.logits[0])
-    assert np.array_equal(whole.ids[0], ids)  # type: ignore[arg-type]
-    assert same_bits(whole.weights[0], np.asarray(weights))
+    assert np.array_equal(whole.ids[0], ids)
+    assert same_bits(whole.weights[0], weights)
