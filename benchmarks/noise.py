@@ -3,10 +3,11 @@
     python -P benchmarks/noise.py [--rows 3.2M] [--repeats 100] [--out FILE]
 
 Rows like those of a gate: two runs of one select on the same logits, each with a perturbation of
-its own as another order of an FP32 sum gives it, a normal one of a standard deviation that differs
-from row to row. A third and a fourth run (A against A) measure each row's sigma; neither is judged.
-Then one row in 100,000 swaps its experts whatever its margin. The test of the design
-(``margins.predict``: more swaps than margins predict) stands beside ``noise.judge_swaps``.
+its own, a normal one of a standard deviation that differs from row to row. It is larger than what
+another order of an FP32 sum gives, so that near ties are many and a few more swaps drown in them.
+A third and a fourth run (A against A) measure each row's sigma; neither is judged. Then one row in
+100,000 swaps its experts whatever its margin. The test of the design (``margins.predict``: more
+swaps than margins predict) stands beside ``noise.judge_swaps``.
 
 The repeats draw margins, sigmas and swaps directly, so that there can be many.
 """
@@ -40,7 +41,7 @@ GEOMETRY = Geometry("noise", 0, 0, 64, 6)
 RULE = SELECTS["standalone"]
 INJECTED = 1e-5
 CHUNK = 1 << 16
-NOISE = 3e-6
+NOISE = 2e-5
 """Median standard deviation of a logit's perturbation, and of its logarithm a half."""
 F64 = npt.NDArray[np.float64]
 Array = npt.NDArray[Any]
@@ -103,7 +104,7 @@ def repeated(repeats: int, rows: int) -> dict[str, dict[str, int]]:
     answers: dict[str, Counter[str]] = {"clean": Counter(), "injected": Counter()}
     for seed in range(repeats):
         rng = np.random.default_rng([77, seed])
-        margin, sigma = rng.exponential(0.02, rows), 4e-7 * rng.lognormal(0.0, 0.5, rows)
+        margin, sigma = rng.exponential(0.02, rows), 3e-6 * rng.lognormal(0.0, 0.5, rows)
         swapped = rng.standard_normal(rows) * sigma > margin
         answers["clean"][judge_swaps(margin, sigma, swapped).answer] += 1
         wrong = injected(rng, swapped)

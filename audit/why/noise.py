@@ -49,7 +49,8 @@ class NoiseSwaps:
         window_ulp: gaps up to here are near ties, whatever the noise.
         classes: rows by set class, a swap beyond the window told by its own row's sigma.
         classes_before: the same by the policy's ``noise_abs``, one figure for all rows.
-        test: observed swaps against those that the noise predicts.
+        test: observed swaps against those that the noise predicts, on rows whose boundary gap is
+            beyond the window; the others are its ``undefined``.
     """
 
     baseline: str
@@ -93,6 +94,8 @@ class NoiseSwaps:
                 f"  margins from {band.low:.2f} sigma: {band.rows:,} rows, {band.observed:,} swaps,"
                 f" predicted {band.expected:.3g}, p {band.p_surplus:.2g}"
             )
+        if test.undefined:
+            found.append(f"  {test.undefined:,} rows are near ties, or have no margin or sigma")
         if test.exact:
             found.append(f"  {test.exact:,} rows have no noise at all")
         return found
@@ -156,7 +159,7 @@ def noise_swaps(
         sets = _sets(pair, judged, a, b, limits)
         codes.append(sets.set_class)
         found.append((sets.rows + block.start, sets.gap_abs))
-        margins.append(_margins(judged, pair.bank.geometry.top_k))
+        margins.append(_margins(judged, pair.bank.geometry.top_k, limits.window_ulp))
         sigmas.append(measure.sigma(block, launch, judged))
         differing.append(np.isin(np.arange(block.rows), sets.rows))
     before, row_sigmas = np.concatenate(codes), np.concatenate(sigmas)
@@ -242,8 +245,11 @@ def _sets(pair: Pair, judged: JudgedBlock, a: Routed, b: Routed, policy: Policy)
     )
 
 
-def _margins(judged: JudgedBlock, top_k: int) -> F64:
-    """K-th minus next key [row] of the reference; NaN where there is no such margin."""
+def _margins(judged: JudgedBlock, top_k: int, window_ulp: int) -> F64:
+    """K-th minus next key [row] of the reference; NaN where there is none, or a near tie.
+
+    Roundings of score and bias swap near ties without any noise of the logits.
+    """
     selection = judged.selection
     keys = selection.keys.astype(np.float64)
     if selection.eligible is not None:
@@ -254,7 +260,8 @@ def _margins(judged: JudgedBlock, top_k: int) -> F64:
     top = -np.partition(-keys, top_k, axis=1)[:, : top_k + 1]
     with np.errstate(invalid="ignore"):
         margin = top[:, :top_k].min(axis=1) - top[:, top_k]
-    return np.where(np.isfinite(margin), margin, np.nan)
+    beyond = selection.boundary_ulp > window_ulp
+    return np.where(np.isfinite(margin) & beyond, margin, np.nan)
 
 
 def _counted(codes: npt.NDArray[np.int8]) -> dict[str, int]:

@@ -85,8 +85,19 @@ def test_a_width_is_another_perturbation() -> None:
     assert one.sigma_median is not None
     assert one.sigma_median > 1e-5
     # At one width nothing moves: no row has noise, and none swaps.
-    assert (same.sigma_largest, same.test.exact) == (0.0, 240)
+    assert (same.sigma_largest, same.test.exact) == (0.0, same.test.rows)
     assert same.classes == {"identical": 240}
+
+
+def test_near_ties_that_roundings_swap_are_no_surplus_of_noise() -> None:
+    bank = "near_tie:geometry=64x32x64x6,rows=40,gap=1"
+    found = noise_swaps(
+        "general:select=fused", "general:select=standalone", bank, source="declared", sigma=0.0,
+        ranks=1,
+    )  # fmt: skip
+    assert found.classes["near_tie"] > 3
+    assert (found.test.rows, found.test.undefined, found.test.answer) == (0, 40, "unknown")
+    assert "nothing is predicted" in found.lines()[-1]
 
 
 @pytest.mark.parametrize(
