@@ -6,8 +6,8 @@ Null pairs: one schedule over the same partials with the ranks in another, rando
 the two have one distribution, so each ``closer`` or ``farther`` is false; at 95% no more than 5% of
 the answers may be. ``one_shot_fp32`` hardly ever differs from itself: FP32 holds the sum of eight
 BF16 numbers exactly, unless their exponents are far apart. ``running_bf16`` and ``tree_bf16``
-differ on almost all rows, which is the harder case. Each pair has a Gaussian bank of its own. Then ``route`` (one rounding of the whole sum) against ``general``, both
-ways round, on the same banks.
+differ on almost all rows, which is the harder case. Each pair has a Gaussian bank of its own. Then
+``route`` (one rounding of the whole sum) against ``general``, both ways round, on the same banks.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ import numpy.typing as npt
 
 from neartie.audit.environment import environment
 from neartie.audit.metrics.margins import MarginTally, predict, predicted_interval
-from neartie.audit.metrics.noise import NoiseTest, judge_swaps, row_sigma
+from neartie.audit.metrics.noise import NoiseTest, RowNoise, judge_swaps, near_boundary, row_noise
 from neartie.audit.metrics.ulp import ordered
 from neartie.banks.geometry import Geometry, ScoringRule
 from neartie.banks.spec import integer
@@ -59,14 +59,15 @@ def runs(rng: np.random.Generator, rows: int, count: int) -> tuple[list[Array], 
     return found, deviation
 
 
-def chunk(seed: int, rows: int, tally: MarginTally) -> tuple[F64, F64, Array]:
-    """Margins, sigmas and swaps [row] of one chunk; ``tally`` counts it for ``predict``."""
+def chunk(seed: int, rows: int, tally: MarginTally) -> tuple[F64, RowNoise, Array]:
+    """Margins, noise and swaps [row] of one chunk; ``tally`` counts it for ``predict``."""
     rng = np.random.default_rng(seed)
     logits, _ = runs(rng, rows, 4)
     bias = np.zeros(GEOMETRY.experts, np.float32)
     ids = [select(RULE, each, bias, GEOMETRY, ScoringRule())[0] for each in logits[:2]]
     keys = [score(RULE.score, each) for each in logits]
-    sigma = row_sigma((keys[3].astype(np.float64) - keys[2])[None])
+    near = near_boundary(keys[2], GEOMETRY.top_k)
+    noise = row_noise((keys[3].astype(np.float64) - keys[2])[None], near)
     place = np.argpartition(-keys[0], GEOMETRY.top_k, axis=1)
     top = np.take_along_axis(keys[0], place[:, : GEOMETRY.top_k], axis=1)
     last = place[np.arange(rows), top.argmin(axis=1)]
@@ -77,7 +78,7 @@ def chunk(seed: int, rows: int, tally: MarginTally) -> tuple[F64, F64, Array]:
     steps = ordered(two[0][0]).astype(np.int64) - ordered(two[0][1])
     tally.add(steps, margin, margin - after)
     swapped = (np.sort(ids[0], axis=1) != np.sort(ids[1], axis=1)).any(axis=1)
-    return margin, sigma, swapped
+    return margin, noise, swapped
 
 
 def injected(rng: np.random.Generator, swapped: Array) -> Array:
@@ -106,9 +107,9 @@ def repeated(repeats: int, rows: int) -> dict[str, dict[str, int]]:
         rng = np.random.default_rng([77, seed])
         margin, sigma = rng.exponential(0.02, rows), 3e-6 * rng.lognormal(0.0, 0.5, rows)
         swapped = rng.standard_normal(rows) * sigma > margin
-        answers["clean"][judge_swaps(margin, sigma, swapped).answer] += 1
+        answers["clean"][judge_swaps(margin, RowNoise(sigma), swapped).answer] += 1
         wrong = injected(rng, swapped)
-        answers["injected"][judge_swaps(margin, sigma, wrong).answer] += 1
+        answers["injected"][judge_swaps(margin, RowNoise(sigma), wrong).answer] += 1
     return {name: dict(found) for name, found in answers.items()}
 
 
@@ -121,14 +122,16 @@ def main() -> int:
     options = parser.parse_args()
     rows, began, tally = integer(options.rows), time.perf_counter(), MarginTally()
     parts = [chunk(start, min(CHUNK, rows - start), tally) for start in range(0, rows, CHUNK)]
-    margin, sigma, swapped = (np.concatenate(column) for column in zip(*parts, strict=True))
+    margin, swapped = (np.concatenate([part[i] for part in parts]) for i in (0, 2))
+    degrees = parts[0][1].degrees
+    noise = RowNoise(np.concatenate([part[1].sigma for part in parts]), degrees)
     wrong = injected(np.random.default_rng(5), swapped)
     record: dict[str, Any] = {
         "rows": rows, "injected_rate": INJECTED, "injected_rows": round(INJECTED * rows),
-        "sigma_median": float(np.median(sigma)), "tests": {},
+        "sigma_median": float(np.median(noise.sigma)), "degrees": degrees, "tests": {},
     }  # fmt: skip
     for name, swaps in (("clean", swapped), ("injected", wrong)):
-        found, plain = judge_swaps(margin, sigma, swaps), predict(tally, int(swaps.sum()), rows)
+        found, plain = judge_swaps(margin, noise, swaps), predict(tally, int(swaps.sum()), rows)
         record["tests"][name] = asdict(found) | {"by_the_total_alone": asdict(plain)}
         print(shown(name, found, plain.agreement), flush=True)
     record["predicted_rate_interval"] = predicted_interval(tally)

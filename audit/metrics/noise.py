@@ -12,7 +12,9 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import gammaln
 from scipy.stats import norm, poisson
+from scipy.stats import t as student
 
 from ...banks.errors import InputError
 from .rates import holm
@@ -22,39 +24,87 @@ F64 = npt.NDArray[np.float64]
 I8 = npt.NDArray[np.int8]
 Bools = npt.NDArray[np.bool_]
 
+NEAR: Final = 8
+"""Experts on each side of the boundary among which noise is measured."""
 BANDS: Final = (0.0, 1.0, 2.0, 3.0)
 """Lower ends of the bands of margin / sigma; the last band begins where noise never reaches."""
 
 
-def row_sigma(perturbations: npt.NDArray[np.floating[Any]]) -> F64:
-    """Return sigma [row] of measured perturbations [run, row, expert] of the keys.
+@dataclass(frozen=True, eq=False, slots=True)
+class RowNoise:
+    """Sigma of each row, and how well it is known.
+
+    Attributes:
+        sigma: float64 [row]; NaN where it is not known.
+        degrees: degrees of freedom that each sigma was measured with; infinite where declared.
+    """
+
+    sigma: F64
+    degrees: float = math.inf
+
+    def __post_init__(self) -> None:
+        if (self.sigma < 0.0).any():
+            raise InputError("sigma", float(np.nanmin(self.sigma)), "at least 0", "noise")
+        if not self.degrees >= 1.0:
+            raise InputError("degrees", self.degrees, "at least 1", "noise")
+
+    def tail(self, distance: F64) -> F64:
+        """Return the chance that noise exceeds so many sigma: Student's, or the normal one."""
+        law = norm if math.isinf(self.degrees) else student(self.degrees)
+        return np.asarray(law.sf(distance), np.float64)
+
+
+def near_boundary(keys: npt.NDArray[np.floating[Any]], top_k: int) -> npt.NDArray[np.int64]:
+    """Return the experts [row, place] that rank about the boundary, up to ``NEAR`` on each side.
+
+    Where scores are steep a key moves further, so noise is measured among those that may swap.
+
+    Args:
+        keys: [row, expert]; NaN ranks last.
+        top_k: experts that are selected.
+    """
+    order = np.argsort(-np.where(np.isnan(keys), -np.inf, keys), axis=1, kind="stable")
+    return order[:, max(0, top_k - NEAR) : top_k + NEAR].astype(np.int64)
+
+
+def row_noise(
+    perturbations: npt.NDArray[np.floating[Any]], experts: npt.NDArray[np.int64] | None = None
+) -> RowNoise:
+    """Return the noise of measured perturbations [run, row, expert] of the keys.
 
     The variance over the experts about the row's mean, of each run, averaged over the runs, twice:
-    two experts' perturbations are taken as independent. Elements that are not finite are left out.
+    two experts' perturbations are taken as independent, and as normal.
+
+    Args:
+        perturbations: of the keys, each run against another.
+        experts: [row, place] those that are looked at, such as ``near_boundary``; None: all.
 
     Returns:
-        float64 [row]; NaN where no run has two finite elements.
+        sigma NaN where an element is not finite.
 
     Raises:
-        InputError: another number of axes.
+        InputError: another number of axes, no run, or fewer than two experts.
     """
     if perturbations.ndim != 3:
         raise InputError("perturbations.shape", perturbations.shape, "[run, row, expert]", "noise")
-    known = np.isfinite(perturbations)
-    values = np.where(known, perturbations, 0.0).astype(np.float64)
-    counts = known.sum(axis=2)
-    means = values.sum(axis=2) / np.maximum(counts, 1)
-    squares = (np.where(known, values - means[:, :, None], 0.0) ** 2).sum(axis=2)
-    used = counts >= 2
-    variances = np.where(used, squares / np.maximum(counts - 1, 1), 0.0).sum(axis=0)
-    runs = used.sum(axis=0)
-    return np.where(runs > 0, np.sqrt(2.0 * variances / np.maximum(runs, 1)), np.nan)
+    values = perturbations.astype(np.float64)
+    if experts is not None:
+        values = np.take_along_axis(values, experts[None], axis=2)
+    runs, _, count = values.shape
+    if runs < 1 or count < 2:
+        raise InputError("perturbations", (runs, count), "a run of two experts or more", "noise")
+    known = np.isfinite(values).all(axis=(0, 2))
+    values[:, ~known] = 0.0
+    variances = np.square(values - values.mean(axis=2, keepdims=True)).sum(axis=2) / (count - 1)
+    sigma = np.where(known, np.sqrt(2.0 * variances.mean(axis=0)), np.nan)
+    return RowNoise(sigma, float(runs * (count - 1)))
 
 
-def reach(rows: int, confidence: float = 0.95) -> float:
-    """Return how many sigma normal noise moves two keys at most, on any of so many rows.
+def reach(rows: int, confidence: float = 0.95, degrees: float = math.inf) -> float:
+    """Return how many sigma noise moves two keys at most, on any of so many rows.
 
-    The chance that it goes further on a single row is (1 - confidence) / rows (Bonferroni).
+    The chance that it goes further on a single row is (1 - confidence) / rows (Bonferroni). A sigma
+    that was measured may be too small: Student's quantile, at its degrees of freedom.
 
     Raises:
         InputError: no rows, or a confidence not between 0 and 1.
@@ -67,11 +117,16 @@ def reach(rows: int, confidence: float = 0.95) -> float:
         raise InputError("rows", rows, "at least 1", "noise")
     if not 0.0 < confidence < 1.0:
         raise InputError("confidence", confidence, "between 0 and 1", "noise")
-    return float(norm.isf((1.0 - confidence) / rows))
+    law = norm if math.isinf(degrees) else student(degrees)
+    return float(law.isf((1.0 - confidence) / rows))
 
 
 def separate(
-    set_class: I8, rows: npt.NDArray[np.int64], gap_abs: F64, sigma: F64, confidence: float = 0.95
+    set_class: I8,
+    rows: npt.NDArray[np.int64],
+    gap_abs: F64,
+    noise: RowNoise,
+    confidence: float = 0.95,
 ) -> I8:
     """Return the set classes with 1-for-1 swaps beyond the window told by their own row's sigma.
 
@@ -82,25 +137,25 @@ def separate(
         set_class: int8 [row], codes of ``SET_CLASSES``.
         rows: int64 [n], rows whose sets differ.
         gap_abs: float64 [n], absolute gap of their exchanged keys; NaN where undefined.
-        sigma: float64 [row], see ``row_sigma``.
+        noise: of all rows.
         confidence: of ``reach`` over all rows given.
 
     Raises:
-        InputError: lengths differ, or a sigma is negative.
+        InputError: lengths differ.
     """
+    sigma = noise.sigma
     if sigma.shape != set_class.shape or gap_abs.shape != rows.shape:
         got = (sigma.shape, gap_abs.shape)
         raise InputError("sigma, gap_abs", got, (set_class.shape, rows.shape), "noise")
-    _check_sigma(sigma)
     found = set_class.copy()
     if not len(set_class):
         return found
-    limit = reach(len(set_class), confidence)
+    limit = reach(len(set_class), confidence, noise.degrees)
     one = np.isin(set_class[rows], (SET_CODE[SetClass.NOISE_SWAP], SET_CODE[SetClass.FAR_SWAP]))
     with np.errstate(invalid="ignore"):
-        noise = gap_abs <= limit * sigma[rows]
-    found[rows[one & noise]] = SET_CODE[SetClass.NOISE_SWAP]
-    found[rows[one & ~noise]] = SET_CODE[SetClass.FAR_SWAP]
+        explained = gap_abs <= limit * sigma[rows]
+    found[rows[one & explained]] = SET_CODE[SetClass.NOISE_SWAP]
+    found[rows[one & ~explained]] = SET_CODE[SetClass.FAR_SWAP]
     return found
 
 
@@ -149,27 +204,31 @@ class NoiseTest:
     confidence: float
 
 
-def judge_swaps(margin: F64, sigma: F64, swapped: Bools, confidence: float = 0.95) -> NoiseTest:
+def judge_swaps(
+    margin: F64, noise: RowNoise, swapped: Bools, confidence: float = 0.95
+) -> NoiseTest:
     """Return whether swaps are as many, at each distance, as the rows' own noise predicts.
 
-    A row swaps its experts K and K + 1 where normal noise exceeds the margin: with probability
-    Q(margin / sigma). Near ties drown a few swaps that are none; in a band of wide margins nothing
-    is expected, so those few stand out there. Poisson tails are no smaller than those of the sum of
-    unlike rows (W. Hoeffding, Ann. Math. Statist. 27(3), 1956); Holm over the bands.
+    A row swaps its experts K and K + 1 where noise exceeds the margin: the tail of Student's law at
+    margin / sigma, of the normal law where sigma is declared. Near ties drown a few swaps that are
+    none; in a band of wide margins nothing is expected, so those few stand out there. Poisson tails
+    are no smaller than those of the sum of unlike rows (W. Hoeffding, Ann. Math. Statist. 27(3),
+    1956); Holm over the bands. Student's tails expect a little too much, which is right for a
+    surplus; for a deficit the excess is taken off.
 
     Args:
         margin: float64 [row], K-th minus next key of the baseline; NaN where undefined.
-        sigma: float64 [row], see ``row_sigma``: of candidate keys minus baseline keys.
+        noise: of candidate keys minus baseline keys, [row].
         swapped: [row], whether the sets differ.
         confidence: of ``surplus`` and of ``deficit``, each.
 
     Raises:
-        InputError: lengths differ, a sigma or a margin is negative.
+        InputError: lengths differ, or a margin is negative.
     """
+    sigma = noise.sigma
     if not margin.shape == sigma.shape == swapped.shape or margin.ndim != 1:
         got = (margin.shape, sigma.shape, swapped.shape)
         raise InputError("margin, sigma, swapped", got, "one length", "noise")
-    _check_sigma(sigma)
     if (margin < 0.0).any():
         raise InputError("margin", float(np.nanmin(margin)), "at least 0", "noise")
     known = np.isfinite(margin) & np.isfinite(sigma)
@@ -181,11 +240,12 @@ def judge_swaps(margin: F64, sigma: F64, swapped: Bools, confidence: float = 0.9
     # A tie of two keys that nothing moves: the order decides, as a coin would.
     distance[margin == 0.0] = 0.0
     np.divide(margin, sigma, out=distance, where=sigma > 0.0)
-    chances = norm.sf(distance)
-    bands = _bands(distance, chances, swapped, reach(len(margin), confidence))
+    chances = noise.tail(distance)
+    far = reach(len(margin), confidence, noise.degrees)
+    bands = _bands(distance, chances, swapped, far)
     expected, observed = math.fsum(chances), int(np.count_nonzero(swapped))
     alpha = 1.0 - confidence
-    p_deficit = float(poisson.cdf(observed, expected))
+    p_deficit = float(poisson.cdf(observed, expected / _excess(noise.degrees)))
     answer = "agrees"
     if any(holm([band.p_surplus for band in bands], alpha)):
         answer = "surplus"
@@ -219,6 +279,15 @@ def _bands(distance: F64, chances: F64, swapped: Bools, far: float) -> tuple[Ban
     return tuple(found)
 
 
-def _check_sigma(sigma: F64) -> None:
-    if (sigma < 0.0).any():
-        raise InputError("sigma", float(np.nanmin(sigma)), "at least 0", "noise")
+def _excess(degrees: float) -> float:
+    """By what factor Student's tails, summed over margins of any size alike, exceed the swaps.
+
+    The integral of the tail is E[max(T, 0)] times the measured sigma, and that of the normal law is
+    1 / sqrt(2 pi) times the true one. E[max(T, 0)] is finite above one degree of freedom, and the
+    mean of the measured sigma is the true one times the c4 of control charts.
+    """
+    if math.isinf(degrees) or degrees <= 1.0:
+        return 1.0
+    half = degrees / 2.0
+    mean = math.exp(float(gammaln(half - 0.5) - gammaln(half))) * math.sqrt(half)
+    return mean * math.exp(float(gammaln(half + 0.5) - gammaln(half))) / math.sqrt(half)

@@ -21,7 +21,7 @@ from ...kernels.contract import F32, Launch, Path, Routed
 from ...kernels.reference import reference_product, reference_select
 from ..judged import JudgedBlock, judge_block
 from ..launching import POISONS, make_launch, run_path
-from ..metrics.noise import NoiseTest, judge_swaps, row_sigma, separate
+from ..metrics.noise import NoiseTest, RowNoise, judge_swaps, near_boundary, row_noise, separate
 from ..metrics.swaps import SET_CLASSES, SetDifferences, classify_sets
 from ..policy import Policy
 from .pair import DEFAULT_WIDTH, Pair, make_pair
@@ -152,7 +152,7 @@ def noise_swaps(
         baseline, candidate, bank, width=width, ranks=ranks, rank=rank, rows=rows, device=device
     )
     measure = _Measure(pair, source, sigma, other_width)
-    codes, margins, sigmas, differing, found = [], [], [], [], []
+    codes, margins, noises, differing, found = [], [], [], [], []
     for block, launch in pair.chunks():
         judged = judge_block(pair.bank, pair.weights, block, with_control=False)
         a, b = (run_path(path, launch) for path in pair.paths)
@@ -160,12 +160,13 @@ def noise_swaps(
         codes.append(sets.set_class)
         found.append((sets.rows + block.start, sets.gap_abs))
         margins.append(_margins(judged, pair.bank.geometry.top_k, limits.window_ulp))
-        sigmas.append(measure.sigma(block, launch, judged))
+        noises.append(measure.noise(block, launch, judged))
         differing.append(np.isin(np.arange(block.rows), sets.rows))
-    before, row_sigmas = np.concatenate(codes), np.concatenate(sigmas)
+    before = np.concatenate(codes)
+    noise = RowNoise(np.concatenate([one.sigma for one in noises]), noises[0].degrees)
     places, gaps = (np.concatenate(column) for column in zip(*found, strict=True))
-    after = separate(before, places, gaps, row_sigmas)
-    known = row_sigmas[np.isfinite(row_sigmas)]
+    after = separate(before, places, gaps, noise)
+    known = noise.sigma[np.isfinite(noise.sigma)]
     return NoiseSwaps(
         baseline=pair.paths[0].name,
         candidate=pair.paths[1].name,
@@ -179,22 +180,22 @@ def noise_swaps(
         window_ulp=limits.window_ulp,
         classes=_counted(after),
         classes_before=_counted(before),
-        test=judge_swaps(np.concatenate(margins), row_sigmas, np.concatenate(differing)),
+        test=judge_swaps(np.concatenate(margins), noise, np.concatenate(differing)),
     )
 
 
 @dataclass(frozen=True, eq=False)
 class _Measure:
-    """Makes sigma [row] of a block from one source."""
+    """Makes the noise of a block from one source."""
 
     pair: Pair
     source: Source
     declared: float | None
     other_width: int
 
-    def sigma(self, block: RowBlock, launch: Launch, judged: JudgedBlock) -> F64:
+    def noise(self, block: RowBlock, launch: Launch, judged: JudgedBlock) -> RowNoise:
         if self.declared is not None:
-            return np.full(block.rows, self.declared)
+            return RowNoise(np.full(block.rows, self.declared))
         if self.source == "fp32_order":
             weight = self.pair.weights.router
             if block.hidden is None or weight is None:
@@ -202,14 +203,15 @@ class _Measure:
                 raise InputError("source", self.source, expected, self.pair.bank.name)
             plain = reference_product(block.hidden, weight, accumulate="fp32")
             # Each of the two paths sums in an order of its own.
-            return math.sqrt(2.0) * self._between(plain, judged.logits)
+            one = self._between(plain, judged.logits, judged)
+            return RowNoise(math.sqrt(2.0) * one.sigma, one.degrees)
         again = launch
         if self.source == "widths":
             pair = self.pair
             again = make_launch(pair.bank, pair.weights, block, self.other_width, pair.ranks)
         first = self._logits(launch, 0)
         second = self._logits(again, 1)
-        return self._between(first[: block.rows], second[: block.rows])
+        return self._between(first[: block.rows], second[: block.rows], judged)
 
     def _logits(self, launch: Launch, run: int) -> F32:
         path = self.pair.paths[0]
@@ -220,15 +222,16 @@ class _Measure:
         found: F32 = out.logits[self.pair.rank]
         return found
 
-    def _between(self, a: npt.NDArray[Any], b: npt.NDArray[Any]) -> F64:
-        """Sigma [row] of the keys, rounded as the reference rounds them, of two logits."""
+    def _between(self, a: npt.NDArray[Any], b: npt.NDArray[Any], judged: JudgedBlock) -> RowNoise:
+        """Noise of the keys, rounded as the reference rounds them, of two logits."""
         bank = self.pair.bank
+        near = near_boundary(judged.selection.keys, bank.geometry.top_k)
         keys = [
             reference_select(x, self.pair.weights.bias, bank.geometry, bank.scoring).keys
             for x in (a, b)
         ]
         with np.errstate(invalid="ignore"):
-            return row_sigma((keys[0].astype(np.float64) - keys[1])[None])
+            return row_noise((keys[0].astype(np.float64) - keys[1])[None], near)
 
 
 def _sets(pair: Pair, judged: JudgedBlock, a: Routed, b: Routed, policy: Policy) -> SetDifferences:
