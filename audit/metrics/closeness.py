@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, Literal
 
 import numpy as np
@@ -193,24 +195,39 @@ def ratio_interval(
 
 
 def _resampled(mine: F64, other: F64, resamples: int, seed: int) -> F64:
-    """Quotients [resample] of the sums over units drawn with replacement.
-
-    Raw words of the generator, not ``Generator``'s methods: numpy keeps the former as they are.
-    """
+    """Quotients [resample] of the sums over units drawn with replacement."""
     count = len(mine)
-    generator = np.random.Philox(key=seed)
-    step = max(1, _PIECE // count)
-    quotients = np.empty(resamples)
-    for start in range(0, resamples, step):
-        stop = min(start + step, resamples)
-        words = generator.random_raw((stop - start) * count).reshape(stop - start, count)
-        # The upper half times count, over 2^32: off a fair draw by less than count / 2^32.
-        drawn = ((words >> np.uint64(32)) * np.uint64(count) >> np.uint64(32)).astype(np.int64)
+    if resamples * count <= _PIECE:
+        pieces: Iterable[I64] = (_few_draws(count, resamples, seed),)
+    else:
+        pieces = _draws(count, resamples, seed)
+    quotients = []
+    for drawn in pieces:
         with np.errstate(divide="ignore", invalid="ignore"):
             quotient = mine[drawn].sum(axis=1) / other[drawn].sum(axis=1)
         # Neither path errs on what was drawn: they are alike there.
-        quotients[start:stop] = np.where(np.isnan(quotient), 1.0, quotient)
-    return quotients
+        quotients.append(np.where(np.isnan(quotient), 1.0, quotient))
+    return np.concatenate(quotients)
+
+
+def _draws(count: int, resamples: int, seed: int) -> Iterator[I64]:
+    """Yield drawn units [resample, draw] in pieces.
+
+    Raw words of the generator, not ``Generator``'s methods: numpy keeps the former as they are.
+    """
+    generator = np.random.Philox(key=seed)
+    step = max(1, _PIECE // count)
+    for start in range(0, resamples, step):
+        rows = min(step, resamples - start)
+        words = generator.random_raw(rows * count).reshape(rows, count)
+        # The upper half times count, over 2^32: off a fair draw by less than count / 2^32.
+        yield ((words >> np.uint64(32)) * np.uint64(count) >> np.uint64(32)).astype(np.int64)
+
+
+@lru_cache(maxsize=2)
+def _few_draws(count: int, resamples: int, seed: int) -> I64:
+    """The draws in one piece; an audit asks for the same ones many times."""
+    return next(_draws(count, resamples, seed))
 
 
 @dataclass(frozen=True, slots=True)

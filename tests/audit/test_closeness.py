@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from neartie.audit.metrics import closeness
 from neartie.audit.metrics.closeness import (
     FP64_OF_FP32,
     Evidence,
@@ -64,6 +65,13 @@ def test_the_interval_is_that_of_a_plain_loop() -> None:
     assert found.ratio == math.sqrt(31 / 37)
     assert found.low == math.sqrt(quotients[first])
     assert found.high == math.sqrt(quotients[resamples - 1 - first])
+
+
+def test_pieces_draw_the_same_units(monkeypatch: pytest.MonkeyPatch) -> None:
+    mine, other = errors(12), errors(13)
+    whole = ratio_interval(mine, other)
+    monkeypatch.setattr(closeness, "_PIECE", 1000)
+    assert ratio_interval(mine, other) == whole
 
 
 def test_rows_of_one_unit_stay_together() -> None:
