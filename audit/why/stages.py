@@ -22,7 +22,7 @@ from .stage_sums import QUANTITIES, SETS, StageSums, Sums
 _WORDS: Final = {
     "latent": "latent, relative RMS",
     "keys": "keys, RMS",
-    "weights": "weights, relative RMS, on rows with one set",
+    "weights": "weights by expert, relative RMS",
     "sets": "expert sets, rows that differ",
 }
 
@@ -70,7 +70,8 @@ class Quantity:
 
     Attributes:
         name: ``latent``, ``keys``, ``weights`` or ``sets``.
-        rows: rows that count.
+        rows: rows that count: finite ones; for weights, those on which every mixture and the
+            reference select one set.
         total: the candidate against the baseline, a size as in ``StageShare``.
         interaction: what is left of the whole when each stage's ``alone`` is taken off, in squares
             or rows; it may be below 0.
@@ -99,7 +100,11 @@ class Quantity:
     def lines(self) -> list[str]:
         """Return the figures as text."""
         counted = self.name == SETS
-        total = f"{self.total:,.0f} of {self.rows:,}" if counted else f"{self.total:.3e} apart"
+        if not self.rows:
+            return [f"{_WORDS[self.name]}: nothing to compare, no row counts"]
+        total = f"{self.total:,.0f} of {self.rows:,}"
+        if not counted:
+            total = f"{self.total:.3e} apart on {self.rows:,} rows"
         found = [f"{_WORDS[self.name]}: {total}"]
         if self.error_baseline is not None and self.error_candidate is not None:
             found[0] += (
