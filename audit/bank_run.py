@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from ..banks.bank import Bank, RowBlock
+from ..banks.bank import NO_UNIT, Bank, RowBlock
 from ..kernels.contract import CapturingPath, Launch, Path, Routed
 from ..kernels.scores import declared_forms
 from .certificates import Place, certificates
@@ -91,6 +92,8 @@ class BankOutcome:
     """Whether the rows ran project and exchange too, and not the select alone."""
     independence_unit: str | None = None
     """The bank's own; None where the outcome's maker does not say."""
+    row_units: list[npt.NDArray[np.int64]] = field(default_factory=list)
+    """Independence unit of each row run, chunk by chunk; empty where errors are not resampled."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,6 +134,7 @@ class BankRun:
             block = self.bank.read(start, min(start + step, self.bank.rows))
             judged = judge_block(self.bank, self.weights, block, with_control=start == 0)
             self._boundary(judged)
+            self.outcome.row_units.append(self._units_to_resample(block))
             if start == 0:
                 self.outcome.control = judged.control
             for width in [w for w in widths if w not in self._raised]:
@@ -341,6 +345,12 @@ class BankRun:
         gaps = judged.selection.boundary_ulp
         self.outcome.boundary.update(boundary_counts(gaps))
         self.outcome.boundary_ulp.update(step_bins(gaps[gaps >= 0]))
+
+    def _units_to_resample(self, block: RowBlock) -> npt.NDArray[np.int64]:
+        """Units [row] that share a fate; rows that are no sample stand for themselves."""
+        if self.bank.independence_unit in ("row", NO_UNIT):
+            return np.arange(block.start, block.start + block.rows, dtype=np.int64)
+        return block.keys["unit"].astype(np.int64)
 
     def _unit_keys(self, block: RowBlock) -> UnitKeys:
         rows = np.arange(block.rows, dtype=np.int64) + block.start

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from .compare import BASELINE, CANDIDATE
 from .histograms import PAIRED, UNPAIRED
-from .metrics.closeness import Closeness, PairedErrors, sign_test
+from .metrics.closeness import PairedErrors
 from .metrics.values import relative_rms, rho
 from .tally import Witness
 from .value_table import PAIRS, TENSORS
@@ -121,10 +121,6 @@ class Counts:
     def max_weight_ulp(self) -> int | None:
         """Largest FP32 distance of a weight."""
         return None if self.worst_weight is None else self.worst_weight.value
-
-    def closer(self) -> dict[str, Closeness]:
-        """Return, by tensor, whether the candidate is closer to the reference, told by rows."""
-        return {t: sign_test(pairs) for t, pairs in self.paired.items() if pairs is not None}
 
 
 def read_counts(histograms: Histograms, bank: str, width: int | None) -> Counts | None:

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from .bank_run import BankOutcome
+from .error_groups import METRIC, error_groups, group_of_rows
 from .metrics.closeness import paired_errors
 from .metrics.values import PairTally
 from .tally import Tally
@@ -40,6 +41,8 @@ HISTOGRAMS_SCHEMA: Final = pa.schema(
 - ``row_error``: rows by the path with the smaller squared error, keys ``TENSOR/wins`` (of the
   candidate), ``/losses``, ``/ties``, ``/undefined``; ``/unpaired`` where the paths hold
   different rows;
+- ``row_error_group``: of one path and one group of independence units, keys ``TENSOR/GROUP``:
+  ``count`` rows, whose squared error is ``steps`` parts of 2^62 of both paths' over all groups;
 - ``reference_gap``: rows of one path (replicas once) whose set is not the reference's, by the gap
   of a 1-for-1 exchange in ``steps``, binned as ``weight_ulp``; key ``beyond`` where no window can
   hold it;
@@ -164,6 +167,21 @@ def _row_errors(outcome: BankOutcome, width: int) -> Iterator[Line]:
             continue
         for name, count in _paired(mine.pooled(), other.pooled()).items():
             yield line(outcome.bank, width, "row_error", count, key=f"{tensor}/{name}")
+        if outcome.row_units:
+            yield from _groups(outcome, width, tensor, mine.pooled(), other.pooled())
+
+
+def _groups(
+    outcome: BankOutcome, width: int, tensor: str, mine: PairTally, other: PairTally
+) -> Iterator[Line]:
+    """Both paths' errors by group of units; none where they hold different rows."""
+    if not np.array_equal(mine.rows(), other.rows()):
+        return
+    groups = group_of_rows(np.concatenate(outcome.row_units))[mine.rows()]
+    found = error_groups(mine.error_squares(), other.error_squares(), groups)
+    for path, group, parts, rows in found:
+        key = f"{tensor}/{group}"
+        yield line(outcome.bank, width, METRIC, rows, path=path, key=key, steps=parts)
 
 
 def _paired(mine: PairTally, other: PairTally) -> dict[str, int]:

@@ -11,7 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from .counts import Histograms, pooled_counts, pooled_triangles, read_counts
+from .closer import Controls, ErrorTables
+from .counts import Counts, Histograms, pooled_counts, pooled_triangles, read_counts
 from .gate.auto_figures import gate_doubts, gate_section
 from .observed import Observed, WidthSummary
 from .policy import Policy
@@ -27,6 +28,7 @@ def judge_tables(
     policy: Policy,
     gate: Mapping[str, Any] | None,
     unanswered: Sequence[str] = (),
+    controls: Controls | None = None,
 ) -> tuple[Verdict, dict[str, Any]]:
     """Return the verdict, and the sections of ``audit.json`` that follow from the tables.
 
@@ -37,6 +39,7 @@ def judge_tables(
         policy: limits to judge by.
         gate: what is told of the gate that the audit started; None where there was none.
         unanswered: what the counts cannot say under this policy.
+        controls: how far the FP32 reference is from the FP64 one, by bank and tensor.
     """
     section = None if gate is None else gate_section(gate, histograms, policy)
     doubts = [] if section is None else gate_doubts(section)
@@ -44,14 +47,21 @@ def judge_tables(
     verdict = judge(observed, policy)
     return verdict, {
         **verdict_record(verdict),
-        "widths": _widths(histograms, values, observed),
+        "widths": _widths(histograms, values, observed, controls or {}),
         "gate": section,
     }
 
 
-def bank_figures(histograms: Histograms, bank: str, widths: Sequence[int]) -> dict[str, Any]:
+def bank_figures(
+    histograms: Histograms,
+    values: pa.Table,
+    bank: str,
+    widths: Sequence[int],
+    controls: Controls | None = None,
+) -> dict[str, Any]:
     """Return the counts of one bank, for its place in ``audit.json``."""
     found = {width: read_counts(histograms, bank, width) for width in widths}
+    errors = ErrorTables(histograms, values, controls or {})
     return {
         "boundary": dict(histograms.named(bank, None, "boundary")),
         "per_width": {
@@ -63,6 +73,7 @@ def bank_figures(histograms: Histograms, bank: str, widths: Sequence[int]) -> di
                 "counts": {name: count for name, count in counts.counts.items() if count},
                 "max_weight_ulp": counts.max_weight_ulp,
                 "bits_equal": dict(counts.bits_equal),
+                **_closer(errors, counts, bank, width),
             }
             for width, counts in found.items()
             if counts is not None
@@ -70,13 +81,26 @@ def bank_figures(histograms: Histograms, bank: str, widths: Sequence[int]) -> di
     }
 
 
-def _widths(histograms: Histograms, values: pa.Table, observed: Observed) -> list[dict[str, Any]]:
+def _closer(errors: ErrorTables, counts: Counts, bank: str, width: int) -> dict[str, Any]:
+    """A bank's own answers; evidence that keeps no groups of errors has none by bank."""
+    found = errors.figures(counts, width, [bank])
+    known = {tensor: one for tensor, one in found.items() if "ratio" in one}
+    return {"closer_to_reference": known} if known else {}
+
+
+def _widths(
+    histograms: Histograms, values: pa.Table, observed: Observed, controls: Controls
+) -> list[dict[str, Any]]:
     triangles = pooled_triangles(values)
-    return [_width(histograms, triangles.get(w.width, {}), w) for w in observed.widths]
+    errors = ErrorTables(histograms, values, controls)
+    return [_width(histograms, errors, triangles.get(w.width, {}), w) for w in observed.widths]
 
 
 def _width(
-    histograms: Histograms, triangle: Mapping[str, Any], summary: WidthSummary
+    histograms: Histograms,
+    errors: ErrorTables,
+    triangle: Mapping[str, Any],
+    summary: WidthSummary,
 ) -> dict[str, Any]:
     counts = pooled_counts(histograms, summary.width)
     worst = counts.worst_weight
@@ -84,7 +108,7 @@ def _width(
         **asdict(summary),
         "invalid": summary.counts["invalid"],
         "triangle": triangle,
-        "closer_to_reference": {t: asdict(found) for t, found in counts.closer().items()},
+        "closer_to_reference": errors.figures(counts, summary.width),
         "weight_ulp_histogram": {str(s): counts.weight_ulp[s] for s in sorted(counts.weight_ulp)},
         "worst_weight": asdict(worst) if worst else None,
         "input_flags": dict(counts.input_flags),

@@ -114,7 +114,10 @@ def run_audit(
     counts = lines_table([*histogram_lines(everything), *more.lines])
     swaps = swaps_table([c for outcome in everything for c in outcome.certificates])
     histograms = Histograms(counts)
-    verdict, figures = judge_tables(histograms, values, facts, pairing.policy, more.record)
+    controls = {bank.name: outcome.control for bank, outcome in zip(opened, outcomes, strict=True)}
+    verdict, figures = judge_tables(
+        histograms, values, facts, pairing.policy, more.record, controls=controls
+    )
     record = {
         "record_version": RECORD_VERSION,
         "command": command,
@@ -123,7 +126,8 @@ def run_audit(
         **({} if launch is None else {"launch": dict(launch)}),
         **facts.as_record(),
         "banks": [
-            _bank_record(bank, outcome) | bank_figures(histograms, bank.name, pairing.widths)
+            _bank_record(bank, outcome)
+            | bank_figures(histograms, values, bank.name, pairing.widths, controls)
             for bank, outcome in zip(opened, outcomes, strict=True)
         ],
         "explanations": [found for outcome in everything for found in outcome.explanations],

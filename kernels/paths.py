@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -25,6 +26,7 @@ from .select import (
     make_select,
     select,
 )
+from .select_stages import SelectStages
 
 _COMMON: Final = {
     "accumulate": Option("fp64", ("fp64", "fp32"), "products: exact, or torch's FP32 matmul"),
@@ -141,6 +143,33 @@ class FrontPath:
         out.ids[:] = ids
         out.weights[:] = weights
 
+    def projected(self, launch: Launch) -> Launch:
+        """The launch after the first stage: it holds the pieces that the exchange takes.
+
+        A launch without hidden rows is past that stage, and is returned as it is.
+
+        Raises:
+            EnvelopeError: as for ``check``.
+            InputError: a weight that the bank does not have.
+        """
+        self.check(launch)
+        if launch.hidden is None:
+            return launch
+        latent = None if launch.weights.latent is None else self._pieces(launch)
+        general = self._kind == "general"
+        return replace(
+            launch,
+            hidden=None,
+            latent_partials=latent if general else None,
+            latent_shards=None if general else latent,
+            logits_shards=self._shards(launch),
+        )
+
+    def select_stages(self, launch: Launch) -> SelectStages:
+        """The select as this launch's width takes it, stage by stage."""
+        rule = self._rules.at(launch.width)
+        return SelectStages(rule, launch.geometry, launch.scoring, launch.weights.bias)
+
     def _project(
         self, stage: Callable[..., npt.NDArray[Any]], launch: Launch, weight: npt.NDArray[Any]
     ) -> npt.NDArray[Any]:
@@ -154,7 +183,8 @@ class FrontPath:
         ]
         return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
 
-    def _latent(self, launch: Launch, out: Bf16) -> None:
+    def _pieces(self, launch: Launch) -> Bf16:
+        """What each rank has of the latent before the exchange."""
         weight = launch.weights.latent
         general = self._kind == "general"
         pieces = launch.latent_partials if general else launch.latent_shards
@@ -163,22 +193,27 @@ class FrontPath:
             pieces = self._project(stage, launch, weight)
         if pieces is None:
             raise InputError("latent weight", "nothing", "latent_down_weight", self.name)
-        if general:
+        return pieces
+
+    def _latent(self, launch: Launch, out: Bf16) -> None:
+        pieces = self._pieces(launch)
+        if self._kind == "general":
             islands = int(self._options["islands"])
             reduce_partials(self._options["reduce"], pieces, out, launch.width, islands)
         else:
             gather(pieces, out[0], int(self._options["row_blocks"]))
             out.view(np.uint16)[1:] = out[0].view(np.uint16)
 
+    def _shards(self, launch: Launch) -> F32 | None:
+        """What each rank has of the logits before the exchange; None where they come whole."""
+        if launch.hidden is None:
+            return launch.logits_shards
+        weight = router_weight(launch, self._options["router_weight"], self.name)
+        return self._project(project.logits_shards, launch, weight)
+
     def _logits(self, launch: Launch, out: F32 | None) -> F32:
         """The logits [row, expert] that every rank holds after the exchange; also into ``out``."""
-        shards = launch.logits_shards
-        if launch.hidden is not None:
-            shards = self._project(
-                project.logits_shards,
-                launch,
-                router_weight(launch, self._options["router_weight"], self.name),
-            )
+        shards = self._shards(launch)
         if shards is None:
             assert launch.logits is not None
             whole = launch.logits

@@ -202,3 +202,74 @@ def select_rows(logits: F32, bias: F32, rule: EngineRule, ids: I32, weights: F32
         ]
         for part in parts:
             part.result()
+
+
+@numba.njit(error_model="numpy", cache=True, nogil=True)
+def _score_rows64(code: int, logits: F32, out: Any) -> None:
+    for row in range(len(logits)):
+        fill_scores64(code, logits[row], out[row])
+
+
+@numba.njit(error_model="numpy", cache=True, nogil=True)
+def _pick_block(keys: Any, rule: EngineRule, ids: I32, none: Any) -> None:
+    experts, count = keys.shape[1], ids.shape[1]
+    nan_order = _nan_order(rule.nan_key, rule.precise)
+    empty = _order32(np.float32(-np.inf), 0)
+    orders, best = np.empty(experts, np.int64), np.empty(count, np.int64)
+    for row in range(len(keys)):
+        if rule.precise:
+            _orders64(keys[row], nan_order, orders)
+        else:
+            _orders32(keys[row], nan_order, orders)
+        if rule.groups > 1:
+            _exclude_groups(keys[row], orders, rule, nan_order)
+        _top(orders, count, best, ids[row])
+        none[row] = rule.uniform_if_none and best[0] <= empty
+
+
+@numba.njit(error_model="numpy", cache=True, nogil=True)
+def _finish_block(scores: Any, chosen: I32, none: Any, rule: EngineRule, ids: I32, w: F32) -> None:
+    count = chosen.shape[1]
+    values, lanes = np.empty(count, scores.dtype), np.empty(max(2 * count, LANES), scores.dtype)
+    for row in range(len(scores)):
+        if rule.uniform_if_none and none[row]:
+            for slot in range(count):
+                ids[row, slot] = slot
+                w[row, slot] = np.float32(1.0) / np.float32(count)
+            continue
+        finish(scores[row], chosen[row].copy(), rule, values, lanes, ids[row], w[row])
+
+
+def score_rows64(code: int, logits: F32) -> Any:
+    """Return the FP64 scores [row, expert] of a form, by its code."""
+    out = np.empty(logits.shape)
+    _score_rows64(code, logits, out)
+    return out
+
+
+def pick_rows(keys: Any, rule: EngineRule, ids: I32, none: Any) -> None:
+    """Select from keys [row, expert]: a part of ``select_rows``.
+
+    Args:
+        keys: float64 where ``rule.precise``, else float32.
+        rule: the select.
+        ids: [row, slot], written in selection order.
+        none: [row] bool, written: whether ``uniform_if_none`` applies.
+    """
+    _pick_block(keys, rule, ids, none)
+
+
+def finish_rows(
+    scores: Any, chosen: I32, none: Any, rule: EngineRule, ids: I32, weights: F32
+) -> None:
+    """Write ids and weights [row, slot] of what ``pick_rows`` chose: the rest of ``select_rows``.
+
+    Args:
+        scores: [row, expert], of the type of the keys.
+        chosen: [row, slot] in selection order.
+        none: [row] bool, from ``pick_rows``.
+        rule: the select.
+        ids: [row, slot], written in the rule's slot order.
+        weights: [row, slot], written.
+    """
+    _finish_block(scores, chosen, none, rule, ids, weights)

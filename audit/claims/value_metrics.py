@@ -75,7 +75,7 @@ def relative_rms_in_roundoffs(evidence: Evidence, query: Query) -> list[Measure]
 
 
 def closer_to_reference(evidence: Evidence, query: Query) -> list[Measure]:
-    """The paired sign test, row by row: closer, not distinguishable or farther."""
+    """Sign test by row and ratio of RMS errors: closer, not distinguishable or farther."""
     measures = []
     for width in widths_of(evidence, query):
         test = width["closer_to_reference"].get(query.tensor)
@@ -83,7 +83,7 @@ def closer_to_reference(evidence: Evidence, query: Query) -> list[Measure]:
         if test is not None:
             note = (
                 f"{test['wins']:,} rows closer, {test['losses']:,} farther, {test['ties']:,} "
-                f"alike; p {_p_value(test['p_value'])}"
+                f"alike; p {_p_value(test['p_value'])}{_ratio(test)}"
             )
         measures.append(Measure(f"width {width['width']}", test and test["answer"], note))
     return measures
@@ -103,6 +103,15 @@ def schedule_fits(evidence: Evidence, query: Query) -> list[Measure]:
     return [Measure("all widths", "fits" if fit["fits"] else "does not fit", note)]
 
 
+def _ratio(test: Mapping[str, Any]) -> str:
+    """The ratio with its interval and what stands against an answer; older evidence has neither."""
+    if test.get("ratio_low") is None:
+        return ""
+    high = "no limit" if test["ratio_high"] is None else f"{test['ratio_high']:.4f}"
+    found = f"; ratio of RMS errors {test['ratio']:.4f} ({test['ratio_low']:.4f} to {high})"
+    return "; ".join([found, *test["reasons"]])
+
+
 def _p_value(value: float) -> str:
     """An exact p-value; what is too small for FP64 is below the smallest normal one."""
     return f"= {value:.1e}" if value else "< 1e-300"
@@ -119,7 +128,8 @@ VALUE_METRICS: Final = (
     Metric("relative_rms_in_roundoffs", ("audit",), "u", ("tensor", "pair"),
            "the same in BF16 unit roundoffs, u = 2^-8", relative_rms_in_roundoffs),
     Metric("closer_to_reference", ("audit",), "", ("tensor",),
-           "paired sign test by row: closer, not distinguishable, farther", closer_to_reference),
+           "sign test by row and ratio of errors: closer, not distinguishable, farther",
+           closer_to_reference),
     Metric("schedule_fits", ("audit",), "", (),
            "latent errors against the declared schedule: fits, does not fit", schedule_fits),
 )  # fmt: skip

@@ -18,6 +18,7 @@ from ..metrics.values import relative_rms
 from ..metrics.weights import EXACT_BINS
 from ..record import AuditRecord
 from ..value_table import VALUES_SCHEMA
+from .check_groups import group_problems
 from .load import Evidence
 from .manifest import document_text
 from .problems import Code, Problem
@@ -171,7 +172,7 @@ def check_counts(evidence: Evidence) -> Iterator[Problem]:
         rows.setdefault((item["bank"], item["width"]), set()).add(item["row"])
     for bank, width in histograms.places():
         where = f"histograms.parquet: {bank}" + ("" if width is None else f" at width {width}")
-        for text in _place(histograms, bank, width):
+        for text in (*_place(histograms, bank, width), *group_problems(histograms, bank, width)):
             yield Problem(Code.COUNTS, where, text)
         differing = len(rows.get((bank, width or 0), ()))
         for text in _units(histograms, bank, width, units.get(bank), differing):
@@ -224,6 +225,8 @@ def _units(
 
 
 def _boundary(histograms: Histograms, bank: str) -> Iterator[str]:
+    if any(item["count"] != 1 for item in histograms.lines(bank, None, "independence_unit")):
+        yield "the independence unit is not counted once"
     counts = histograms.named(bank, None, "boundary")
     gaps = histograms.steps(bank, None, "boundary_ulp")
     if counts["rows"] != gaps.total() + counts["undefined"]:

@@ -11,6 +11,7 @@ import pyarrow as pa
 from pydantic import TypeAdapter, ValidationError
 
 from ...banks.errors import InputError
+from ..closer import recorded_controls
 from ..counts import Histograms
 from ..gate.record import gate_figures
 from ..gate.result import GateResult
@@ -119,11 +120,16 @@ def _audit(
 ) -> AuditRecord:
     assert stored.values is not None
     histograms = Histograms(stored.histograms)
+    controls = recorded_controls(record["banks"])
     verdict, figures = judge_tables(
-        histograms, stored.values, facts, policy, record["gate"], unanswered
+        histograms, stored.values, facts, policy, record["gate"], unanswered, controls
     )
     banks = [
-        {**bank, **bank_figures(histograms, bank["name"], facts.widths)} for bank in record["banks"]
+        {
+            **bank,
+            **bank_figures(histograms, stored.values, bank["name"], facts.widths, controls),
+        }
+        for bank in record["banks"]
     ]
     limits = policy.model_dump(mode="json")
     again = {**record, **figures, "policy": limits, "banks": banks}

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import binom, fisher_exact, poisson
+from scipy.stats import binom, chi2, fisher_exact, norm, poisson
 
 from ...banks.errors import InputError
 from .rates import predicted_swap_rate, upper_bound
@@ -157,6 +157,31 @@ def predict(tally: MarginTally, differing: int, rows: int) -> Prediction:
     return Prediction(
         density, density_error, spread, gain, normal, rate, error, observed, agreement, p_value
     )
+
+
+def predicted_interval(tally: MarginTally, confidence: float = 0.95) -> tuple[float, float] | None:
+    """Return an interval of ``Prediction.rate``; None where nothing can be predicted.
+
+    The rate is a product, density times mean gain. Each gets half of what the confidence leaves:
+    the density the exact interval of a Poisson count (F. Garwood, Biometrika 28, 1936), the gain
+    its normal interval, with E[shift^2] - gain^2 for the variance of max(shift, 0), which that
+    bounds from above.
+
+    Raises:
+        InputError: the confidence is not between 0 and 1.
+    """
+    if not 0.0 < confidence < 1.0:
+        raise InputError("confidence", confidence, "between 0 and 1", "predicted_interval")
+    if not tally.rows or not tally.shifts:
+        return None
+    tail = (1.0 - confidence) / 4.0
+    scale = math.ldexp(1.0, -DENSITY_EXPONENT) / tally.rows
+    fewest = float(chi2.ppf(tail, 2 * tally.below)) / 2.0 if tally.below else 0.0
+    most = float(chi2.isf(tail, 2 * (tally.below + 1))) / 2.0
+    gain = math.ldexp(tally.shift_sum / tally.shifts, -_SHIFT_UNIT)
+    square = math.ldexp(tally.shift_squares / tally.shifts, -2 * _SHIFT_UNIT)
+    error = math.sqrt(max(0.0, square - gain * gain) / tally.shifts) * float(norm.isf(tail))
+    return fewest * scale * max(0.0, gain - error), most * scale * (gain + error)
 
 
 def _agreement(differing: int, expected: float, relative: float) -> tuple[str, float]:

@@ -1,1 +1,1 @@
-"""Why two paths differ: which schedule, which order, which stage."""
+"""Why two paths differ: which schedule, which order, which stage, and how much is noise."""

@@ -12,6 +12,7 @@ from ..evidence.load import Evidence
 from .asked import DEFAULT_ROWS, Asked, asked
 from .evidence_section import evidence_sections
 from .exchange_section import exchange_sections
+from .pair_sections import pair_sections
 from .schedule_section import schedule_sections
 from .section import NotRun, Section, WhyReport
 
@@ -26,6 +27,7 @@ SECTIONS: Final[tuple[Callable[[Asked], Iterable[Section]], ...]] = (
     evidence_sections,
     refused_sections,
     schedule_sections,
+    pair_sections,
     exchange_sections,
 )
 """What is answered, in the order of the text. The place to add a section."""
