@@ -32,7 +32,7 @@ def why(
         bool, typer.Option("--json", help="Print one JSON document on stdout.")
     ] = False,
 ) -> None:
-    """Say which reduction schedule and order two paths show, and what contradicts a declaration."""
+    """Say why two paths differ: schedule, order of sums, stage, noise; what swaps move."""
     from .why.run import why as answer
 
     result = answer(

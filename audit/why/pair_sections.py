@@ -15,9 +15,9 @@ from .stages import swap_stages
 from .swap_effect import swap_effects
 
 _QUESTIONS: Final[tuple[tuple[str, Callable[..., Any]], ...]] = (
-    ("Which stage", swap_stages),
-    ("How much is noise", noise_swaps),
-    ("What a swap moves", swap_effects),
+    ("Stages", swap_stages),
+    ("Noise", noise_swaps),
+    ("Effect of the swaps", swap_effects),
 )
 
 
