@@ -26,6 +26,7 @@ from .cli_policy import policy_app
 from .cli_recording import merge_ranks
 from .cli_selftest import selftest
 from .cli_sign import diff, history, sign
+from .engine.contract import WorkerError
 from .progress import Interrupted
 
 app = typer.Typer(
@@ -98,6 +99,8 @@ def exit_status(*, tells_interrupt: bool = True) -> int:
         return _refused(str(error))
     except _USAGE_ERROR as error:
         return _misused(error)
+    except WorkerError as error:
+        return _refused(f"nothing was judged: {printable(str(error))}")
     except Interrupted as stop:
         if tells_interrupt:
             print(f"neartie: interrupted; {stop}", file=sys.stderr)
@@ -152,14 +155,22 @@ def audit(
         float, typer.Option(help="Seconds after which a silent rank ends the audit.")
     ] = 60.0,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
-    engine: Annotated[str, typer.Option(help="local.")] = "local",
+    engine: Annotated[
+        str, typer.Option(help="Where the gate runs. local: processes here; ray: a Ray cluster.")
+    ] = "local",
+    address: Annotated[
+        str | None, typer.Option(help="HOST:PORT of a Ray cluster that runs, or auto.")
+    ] = None,
     policy: Annotated[Path | None, typer.Option(help="TOML file with limits.")] = None,
     gate: Annotated[
         bool, typer.Option(help="Start the near-tie gate where the banks are too few rows.")
     ] = True,
     workers: Annotated[
         int | None,
-        typer.Option(help="Processes of the gate; no number changes a bit. Default: the cores."),
+        typer.Option(
+            help="Processes of the gate, or Ray tasks at a time; no number changes a bit. "
+            "Default: the cores, or all of the cluster."
+        ),
     ] = None,
     claims: Annotated[
         str | None, typer.Option(help="Claims file to answer from this audit, or route-9-20.")
@@ -193,9 +204,10 @@ def audit(
             launch=facts,
             device=device,
             engine=engine,
+            address=address,
             policy=load_policy(policy),
             gate=gate,
-            workers=min(os.cpu_count() or 1, _MOST_WORKERS) if workers is None else workers,
+            workers=_local_workers() if workers is None and engine == "local" else workers,
             claims=claimed,
             progress=advance,
             command=shlex.join(["neartie", *sys.argv[1:]]),
@@ -212,6 +224,10 @@ def audit(
             if out is not None:
                 print(f"evidence in {out}")
     raise typer.Exit(result.exit_status)
+
+
+def _local_workers() -> int:
+    return min(os.cpu_count() or 1, _MOST_WORKERS)
 
 
 def _launched(

@@ -23,7 +23,16 @@ def gate(
     rows: Annotated[str, typer.Option(help="Rows in all, such as 3.2M, or all.")] = "3.2M",
     widths: Annotated[str, typer.Option(help="Rows per launch, comma-separated.")] = "9,12,16,20",
     seed: Annotated[int, typer.Option(help="Of generated rows and of the sample.")] = 0,
-    workers: Annotated[int, typer.Option(help="Processes; no number changes a bit.")] = 1,
+    workers: Annotated[
+        int | None,
+        typer.Option(help="Processes or Ray tasks at a time; no number changes a bit."),
+    ] = None,
+    engine: Annotated[
+        str, typer.Option(help="local: processes here; ray: a Ray cluster.")
+    ] = "local",
+    address: Annotated[
+        str | None, typer.Option(help="HOST:PORT of a Ray cluster that runs, or auto.")
+    ] = None,
     policy: Annotated[Path | None, typer.Option(help="TOML file with limits.")] = None,
     out: Annotated[Path | None, typer.Option(help="Write the evidence directory here.")] = None,
     work: Annotated[
@@ -59,6 +68,8 @@ def gate(
                 seed=seed,
                 policy=load_policy(policy),
                 workers=workers,
+                engine=engine,
+                address=address,
                 work=work,
                 sample=_sample(sample),
                 device=device,

@@ -19,6 +19,7 @@ from .certificates import swaps_table
 from .claims.check import check_claims
 from .claims.model import ClaimsFile
 from .counts import Histograms
+from .engine.choose import make_engine
 from .environment import environment
 from .evidence.load import Evidence
 from .gate.auto import TURNED_OFF, AutoGate, auto_gate
@@ -53,7 +54,8 @@ def run_audit(
     engine: str = "local",
     policy: Policy | None = None,
     gate: bool = True,
-    workers: int = 1,
+    workers: int | None = None,
+    address: str | None = None,
     launch: Mapping[str, Any] | None = None,
     claims: ClaimsFile | None = None,
     progress: Progress | None = None,
@@ -70,12 +72,14 @@ def run_audit(
         ranks: tensor-parallel ranks; must divide hidden, latent and experts.
         device: ``cpu``, or ``cuda``: ``general`` and ``route`` run on the GPU here, every rank in
             turn, and no gate is started. Without one, every width is recorded as not run.
-        engine: ``local``.
+        engine: where the gate runs: ``local``, processes here; ``ray``, tasks on a Ray cluster.
         policy: limits to judge by; None takes the defaults.
         gate: start the near-tie gate where the banks are too few rows to bound a set rate and
             nothing fails; the record says why none was run.
-        workers: processes of the gate; no number changes a bit. A script that asks for more than 1
+        workers: processes of the gate, or tasks of Ray at a time; no number and no engine changes
+            a bit. None takes one process, or all of the cluster. A script that asks for more than 1
             must start from ``if __name__ == "__main__"``, as for any ``multiprocessing``.
+        address: of a Ray cluster that runs; None starts one on this machine.
         launch: what real ranks the given path objects run on, JSON values for the record; None
             where the paths compute all ranks in this process.
         claims: statements to be answered from this audit; the answers are in the record.
@@ -85,10 +89,7 @@ def run_audit(
     Raises:
         InputError: a bank, path, width, rank count or option that is refused. Nothing was run.
     """
-    if engine != "local":
-        raise InputError("engine", engine, "local", "run_audit")
-    if workers < 1:
-        raise InputError("workers", workers, "at least 1", "run_audit")
+    runs_on = make_engine(engine, workers, address)
     if device not in ("cpu", "cuda"):
         raise InputError("device", device, "cpu or cuda", "run_audit")
     opened = _open(DEFAULT_BANKS if banks is None else banks, ranks)
@@ -105,7 +106,7 @@ def run_audit(
     outcomes = _run_banks(opened, pairing, progress)
     more = AutoGate(reason=TURNED_OFF if not gate else NO_DEVICE_GATE)
     if gate and device == "cpu":
-        more = auto_gate(opened, outcomes, pairing, workers=workers, progress=progress)
+        more = auto_gate(opened, outcomes, pairing, engine=runs_on, progress=progress)
     everything = [*outcomes, *more.outcomes]
     facts = facts_of(
         everything, [*_limitations(opened, pairing), *more.limitations], Conditions(ranks, device)

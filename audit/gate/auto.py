@@ -9,6 +9,8 @@ from typing import Any, Final
 from ...banks.bank import Bank
 from ..bank_run import BankOutcome, Pairing
 from ..counts import Histograms
+from ..engine.contract import Engine
+from ..engine.local import LocalEngine
 from ..histograms import Line, histograms_table, logits_agree
 from ..metrics.margins import predict
 from ..observed import Observed
@@ -26,6 +28,7 @@ from .workers import Progress
 
 PILOT_ROWS: Final = 4096
 """Rows whose margins and shifts predict a rate; they are not counted in the gate."""
+ONE_PROCESS: Final = LocalEngine()
 TURNED_OFF: Final = "it was turned off"
 _LOGITS: Final = "the paths' logits differ or were not compared"
 
@@ -79,7 +82,7 @@ def auto_gate(
     outcomes: Sequence[BankOutcome],
     pairing: Pairing,
     *,
-    workers: int = 1,
+    engine: Engine = ONE_PROCESS,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> AutoGate:
@@ -97,7 +100,7 @@ def auto_gate(
     seen = max(w.differing_units for w in observed.widths if w.width in need.widths)
     many = rows_planned(policy.set_rate, policy.confidence, len(observed.widths), predicted, seen)
     plan, sources = _plan(need, many.rows, seed, policy)
-    merged, _ = run_plan(plan, workers, progress=progress)
+    merged, _ = run_plan(plan, engine, progress=progress)
     found = gate_outcomes(plan, sources, merged, alike=need.groups, banks_before=len(banks))
     return AutoGate(
         outcomes=found,
@@ -156,7 +159,7 @@ def _plan(need: _Need, rows: int, seed: int, policy: Policy) -> tuple[GatePlan, 
 def _pilot(need: _Need, policy: Policy, seed: int) -> float | None:
     """The largest predicted rate of a group of widths, two standard errors up; None if unknown."""
     plan, _ = _plan(need, max(PILOT_ROWS, len(need.sources)), seed + 1, policy)
-    merged, _ = run_plan(plan, 1)
+    merged, _ = run_plan(plan, ONE_PROCESS)
     rates = []
     for width in plan.widths:
         margins = pooled(merged, lambda key, w=width: key[1] == w).margins

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...banks.bank import Bank, RowBlock
+from ...banks.errors import InputError
 from ...banks.open import open_bank
 from ...kernels.reference import reference_product
 from ...kernels.registry import make_path
@@ -120,9 +121,17 @@ class ShardJudge:
         self._banks: dict[int, Bank] = {}
 
     def bank(self, number: int) -> Bank:
-        """The plan's bank, opened once."""
+        """The plan's bank, opened once.
+
+        Raises:
+            InputError: the bank is another one than when the plan was made.
+        """
         if number not in self._banks:
-            self._banks[number] = open_bank(self.plan.banks[number])
+            bank, planned = open_bank(self.plan.banks[number]), self.plan.digests[number]
+            if bank.digest != planned:
+                expected = f"{planned[:12]}, as planned"
+                raise InputError("bank digest", bank.digest[:12], expected, bank.spec)
+            self._banks[number] = bank
         return self._banks[number]
 
     def unit_keys(

@@ -1,0 +1,47 @@
+"""A gate as work for an engine: its shards are the parts, a finished shard's file the document."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...banks.errors import InputError
+from ...kernels.cuda.facts import device_facts
+from ..engine.contract import RunPart
+from ..environment import code_digest
+from .plan import GatePlan
+from .runner import make_runner
+from .shard_file import shard_document
+
+
+@dataclass(frozen=True)
+class GateWork:
+    """The shards of a plan."""
+
+    plan: GatePlan
+
+    @property
+    def key(self) -> str:
+        """The plan's digest."""
+        return self.plan.digest
+
+    @property
+    def gpus(self) -> int:
+        """One where the plan's device is a GPU."""
+        return 0 if self.plan.device == "cpu" else 1
+
+    def open(self) -> RunPart:
+        """Make the runner, on a machine that is fit for the plan.
+
+        Raises:
+            InputError: other code, or another device, than the plan's: its bits could differ.
+        """
+        plan, code = self.plan, code_digest()
+        if code != plan.code:
+            expected = f"{plan.code[:12]}, as where the plan was made"
+            raise InputError("package sources", code[:12], expected, "worker")
+        if plan.device_plan is not None:
+            facts = device_facts()
+            if dict(facts) != dict(plan.device_plan.facts):
+                raise InputError("device", facts, plan.device_plan.facts, "worker")
+        shards, runner = plan.shards(), make_runner(plan)
+        return lambda number: shard_document(plan, shards[number], runner.run(shards[number]))

@@ -1,0 +1,77 @@
+"""What an engine refuses before anything runs, and workers that are unfit for a plan."""
+
+import importlib.util
+import socket
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from engine_work import Misbehaving, documents, nothing, parts_in
+
+from neartie.audit.engine import ray_cluster
+from neartie.audit.engine.choose import make_engine
+from neartie.audit.engine.contract import WorkerError
+from neartie.audit.engine.local import LocalEngine
+from neartie.audit.engine.ray_engine import RayEngine
+from neartie.audit.gate.plan import GatePlan, make_plan
+from neartie.audit.gate.work import GateWork
+from neartie.audit.policy import Policy
+from neartie.banks.errors import InputError
+
+needs_ray = pytest.mark.skipif(
+    importlib.util.find_spec("ray") is None, reason="the extra ray is not installed"
+)
+
+
+def test_without_ray_the_command_to_install_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_cluster, "find_spec", lambda name: None)
+    with pytest.raises(InputError) as caught:
+        make_engine("ray")
+    expected = 'engine=ray, but should be installed: pip install "neartie[ray]" [--engine]'
+    assert str(caught.value) == expected
+
+
+@needs_ray
+@pytest.mark.parametrize("address", ["", "nowhere", "host:port", "127.0.0.1:99999", "closed"])
+def test_an_address_where_nobody_answers(address: str, tmp_path: Path) -> None:
+    with socket.socket() as held:
+        # Bound and not listening: nobody else can take it, and nobody answers.
+        held.bind(("127.0.0.1", 0))
+        if address == "closed":
+            address = f"127.0.0.1:{held.getsockname()[1]}"
+        with pytest.raises(InputError, match=f"^address={address}, but should be "):
+            RayEngine(1, address).run(Misbehaving(tmp_path), parts_in(tmp_path, 1), nothing)
+
+
+def test_one_process_and_two_write_the_same_documents(tmp_path: Path) -> None:
+    parts = parts_in(tmp_path, 5)
+    told: list[int] = []
+    LocalEngine(2).run(Misbehaving(tmp_path), parts, lambda part: told.append(part.number))
+    assert documents(parts) == [f"document {n}" for n in range(5)]
+    assert sorted(told) == list(range(5))
+    LocalEngine(1).run(Misbehaving(tmp_path), parts, nothing)
+    assert documents(parts) == [f"document {n}" for n in range(5)]
+
+
+def test_a_process_that_dies_ends_the_run(tmp_path: Path) -> None:
+    with pytest.raises(WorkerError, match="a worker process ended with status 1"):
+        LocalEngine(2).run(Misbehaving(tmp_path, "die"), parts_in(tmp_path, 4), nothing)
+
+
+def plan() -> GatePlan:
+    made, _ = make_plan(
+        "standalone", "fused", "normal:geometry=mini", rows=100, widths=(9,), seed=0,
+        policy=Policy(),
+    )  # fmt: skip
+    return made
+
+
+def test_a_worker_with_other_sources_is_unfit() -> None:
+    with pytest.raises(InputError, match=r"^package sources=.*, but should be 00000000"):
+        GateWork(replace(plan(), code="0" * 64)).open()
+
+
+def test_a_bank_that_changed_since_the_plan_is_refused() -> None:
+    run_part = GateWork(replace(plan(), digests=("0" * 64,))).open()
+    with pytest.raises(InputError, match=r"^bank digest=.*, but should be 00000000.*, as planned"):
+        run_part(0)
