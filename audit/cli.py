@@ -176,6 +176,9 @@ def audit(
         str | None, typer.Option(help="Claims file to answer from this audit, or route-9-20.")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Write the evidence directory here.")] = None,
+    plan_only: Annotated[
+        bool, typer.Option("--plan-only", help="Tell rows, bytes, time, memory; run nothing.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Run two paths side by side over banks, widths and ranks, and judge the differences."""
@@ -185,10 +188,27 @@ def audit(
     from .policy import load_policy
     from .progress import progress_bar
     from .report.terminal import print_report
-    from .run import DEFAULT_RANKS, run_audit
+    from .run import DEFAULT_RANKS, plan_audit, run_audit
 
     if out is not None:
         check_target(out)
+    if workers is None and engine == "local":
+        workers = min(os.cpu_count() or 1, _MOST_WORKERS)
+    asked: dict[str, Any] = {
+        "rows": _widths(rows),
+        "ranks": launch or ranks or DEFAULT_RANKS,
+        "engine": engine,
+        "address": address,
+        "policy": load_policy(policy),
+        "gate": gate,
+        "workers": workers,
+    }
+    if plan_only:
+        if device != "cpu" or launch is not None:
+            raise InputError("--plan-only", "with a device or --launch", "on the CPU", "audit")
+        told = plan_audit(banks or None, baseline=baseline, candidate=candidate, **asked)
+        print(json.dumps(told.as_dict(), indent=1) if as_json else told.text())
+        return
     claimed = None if claims is None else load_claims(claims)
     paths, facts = (baseline, candidate), None
     if launch is not None:
@@ -199,18 +219,12 @@ def audit(
             banks or None,
             baseline=paths[0],
             candidate=paths[1],
-            rows=_widths(rows),
-            ranks=launch or ranks or DEFAULT_RANKS,
             launch=facts,
             device=device,
-            engine=engine,
-            address=address,
-            policy=load_policy(policy),
-            gate=gate,
-            workers=_local_workers() if workers is None and engine == "local" else workers,
             claims=claimed,
             progress=advance,
             command=shlex.join(["neartie", *sys.argv[1:]]),
+            **asked,
         )
     with keeping(out):
         if out is not None:
@@ -224,10 +238,6 @@ def audit(
             if out is not None:
                 print(f"evidence in {out}")
     raise typer.Exit(result.exit_status)
-
-
-def _local_workers() -> int:
-    return min(os.cpu_count() or 1, _MOST_WORKERS)
 
 
 def _launched(

@@ -18,6 +18,8 @@ from .bank_run import BankOutcome, BankRun, Pairing
 from .certificates import swaps_table
 from .claims.check import check_claims
 from .claims.model import ClaimsFile
+from .cost.audit import expected_audit
+from .cost.expected import CostPlan
 from .counts import Histograms
 from .engine.choose import make_engine
 from .environment import environment
@@ -92,17 +94,7 @@ def run_audit(
     runs_on = make_engine(engine, workers, address)
     if device not in ("cpu", "cuda"):
         raise InputError("device", device, "cpu or cuda", "run_audit")
-    opened = _open(DEFAULT_BANKS if banks is None else banks, ranks)
-    first, second = as_path(baseline, "baseline", device), as_path(candidate, "candidate", device)
-    pairing = Pairing(
-        first,
-        second,
-        _checked_widths(rows),
-        ranks,
-        effective_policy(policy or Policy(), opened),
-        device,
-        (_spec(first, baseline), _spec(second, candidate)),
-    )
+    opened, pairing = _paired(banks, baseline, candidate, rows, ranks, device, policy)
     outcomes = _run_banks(opened, pairing, progress)
     more = AutoGate(reason=TURNED_OFF if not gate else NO_DEVICE_GATE)
     if gate and device == "cpu":
@@ -136,6 +128,54 @@ def run_audit(
         mine = Evidence(Path("this audit"), "audit", record, tables, {})
         record["claims"] = check_claims(claims, [mine]).as_dict()
     return AuditResult(record, swaps, values, counts, verdict)
+
+
+def plan_audit(
+    banks: str | Bank | Sequence[str | Bank] | None = None,
+    *,
+    baseline: str | FrontPath = "general",
+    candidate: str | FrontPath = "route",
+    rows: Sequence[int] = DEFAULT_WIDTHS,
+    ranks: int = DEFAULT_RANKS,
+    engine: str = "local",
+    policy: Policy | None = None,
+    gate: bool = True,
+    workers: int | None = None,
+    address: str | None = None,
+) -> CostPlan:
+    """Tell what ``run_audit`` on the CPU would take: rows, bytes, time, memory; no row is run.
+
+    The arguments are those of ``run_audit``.
+
+    Raises:
+        InputError: what ``run_audit`` refuses.
+    """
+    runs_on = make_engine(engine, workers, address)
+    opened, pairing = _paired(banks, baseline, candidate, rows, ranks, "cpu", policy)
+    return expected_audit(opened, pairing, runs_on, gate=gate)
+
+
+def _paired(
+    banks: str | Bank | Sequence[str | Bank] | None,
+    baseline: str | FrontPath,
+    candidate: str | FrontPath,
+    rows: Sequence[int],
+    ranks: int,
+    device: str,
+    policy: Policy | None,
+) -> tuple[list[Bank], Pairing]:
+    """The opened banks, and the two paths with their conditions."""
+    opened = _open(DEFAULT_BANKS if banks is None else banks, ranks)
+    first, second = as_path(baseline, "baseline", device), as_path(candidate, "candidate", device)
+    return opened, Pairing(
+        first,
+        second,
+        _checked_widths(rows),
+        ranks,
+        effective_policy(policy or Policy(), opened),
+        device,
+        (_spec(first, baseline), _spec(second, candidate)),
+    )
 
 
 def _spec(path: FrontPath, given: str | FrontPath) -> str | None:

@@ -63,6 +63,19 @@ class Work(Protocol):
 class Engine(Protocol):
     """Where parts are run."""
 
+    @property
+    def name(self) -> str:
+        """One of ``ENGINES``."""
+        ...
+
+    def slots(self, work: Work) -> int:
+        """How many parts would run at a time; asks the cluster where only it knows.
+
+        Raises:
+            InputError: the engine is not there, or has no room for the work.
+        """
+        ...
+
     def run(self, work: Work, parts: Sequence[Part], done: Callable[[Part], None]) -> None:
         """Run all parts, in any order; afterwards each document lies at its part's path, whole.
 

@@ -34,6 +34,11 @@ class LocalEngine:
     """Processes on this machine; one runs the parts in this very process."""
 
     workers: int = 1
+    name = "local"
+
+    def slots(self, work: Work) -> int:
+        """So many processes."""
+        return self.workers
 
     def run(self, work: Work, parts: Sequence[Part], done: Callable[[Part], None]) -> None:
         """Run all parts, see ``Engine.run``."""

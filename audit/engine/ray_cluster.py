@@ -17,6 +17,7 @@ _PROBE_SECONDS: Final = 5.0
 # What a local cluster reserves for objects, in bytes: documents in flight are some kilobytes each,
 # and the least that Ray accepts is 75 MiB.
 _OBJECT_STORE: Final = 100 << 20
+_ADDRESS: Final = "RAY_ADDRESS"
 # Ray reads them when it starts. No figures of use are sent anywhere; no warning of a default that
 # will change and that does not concern tasks which ask for their GPUs.
 _SETTINGS: Final = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
@@ -30,6 +31,15 @@ def require_ray() -> None:
     """
     if find_spec("ray") is None:
         raise InputError("engine", "ray", 'installed: pip install "neartie[ray]"', "--engine")
+
+
+def starts_cluster() -> bool:
+    """Whether ``connected`` without an address would start a cluster."""
+    if _ADDRESS in os.environ:
+        return False
+    import ray
+
+    return not ray.is_initialized()
 
 
 @contextmanager
@@ -52,7 +62,7 @@ def connected(address: str | None, workers: int | None) -> Iterator[None]:
         _check_same(address, ray.get_runtime_context().gcs_address)
         yield
         return
-    wanted = os.environ.get("RAY_ADDRESS") if address is None else address
+    wanted = os.environ.get(_ADDRESS) if address is None else address
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
     if wanted is None:
         options |= {"address": "local", "num_cpus": workers, "include_dashboard": False}

@@ -7,13 +7,14 @@ the same part, so it ends with the same bits.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from ...banks.errors import InputError
 from .contract import Part, RunPart, Work, WorkerError, write_whole
-from .ray_cluster import connected, require_ray
+from .ray_cluster import connected, require_ray, starts_cluster
 
 LOST_AT_MOST: Final = 3
 """Times that a part's worker may be lost, for each part."""
@@ -32,9 +33,18 @@ class RayEngine:
 
     workers: int | None = None
     address: str | None = None
+    name = "ray"
 
     def __post_init__(self) -> None:
         require_ray()
+
+    def slots(self, work: Work) -> int:
+        """How many parts would run at a time, see ``Engine.slots``; starts no cluster."""
+        if self.address is None and starts_cluster():
+            return self.workers or os.cpu_count() or 1
+        with connected(self.address, self.workers):
+            room = _room(work)
+        return room if self.workers is None else min(room, self.workers)
 
     def run(self, work: Work, parts: Sequence[Part], done: Callable[[Part], None]) -> None:
         """Run all parts, see ``Engine.run``."""
@@ -61,16 +71,21 @@ class RayEngine:
 
     def _in_flight(self, work: Work) -> int:
         """How many parts Ray holds at a time, by what the cluster has now."""
-        import ray
-
-        have = ray.cluster_resources()
-        slots = int(have.get("GPU", 0)) // work.gpus if work.gpus else int(have.get("CPU", 0))
-        if slots < 1:
-            kind = "GPU" if work.gpus else "CPU"
-            raise InputError("cluster", f"no free {kind}", f"one with a {kind}", "--engine ray")
-        if self.workers is not None and self.workers < slots:
+        room = _room(work)
+        if self.workers is not None and self.workers < room:
             return self.workers
-        return slots * QUEUED_PER_SLOT
+        return room * QUEUED_PER_SLOT
+
+
+def _room(work: Work) -> int:
+    """How many parts the cluster can run at a time."""
+    import ray
+
+    have, kind = ray.cluster_resources(), "GPU" if work.gpus else "CPU"
+    room = int(have.get(kind, 0)) // max(1, work.gpus)
+    if room < 1:
+        raise InputError("cluster", f"without a {kind}", f"one with a {kind}", "--engine ray")
+    return room
 
 
 class _Flight:

@@ -13,6 +13,7 @@ from ..engine.contract import Engine
 from ..engine.local import LocalEngine
 from ..histograms import Line, histograms_table, logits_agree
 from ..metrics.margins import predict
+from ..metrics.rates import rows_needed
 from ..observed import Observed
 from ..policy import Policy
 from ..summary import facts_of, summarise
@@ -126,6 +127,17 @@ def _need(
     widths = tuple(width for width in short if logits_agree(outcomes, width))
     if not widths:
         return f"{_LOGITS}: selects alone bound no rate"
+    skipped = tuple((width, _LOGITS) for width in short if width not in widths)
+    return _need_at(widths, skipped, banks, pairing)
+
+
+def _need_at(
+    widths: tuple[int, ...],
+    skipped: tuple[tuple[int, str], ...],
+    banks: Sequence[Bank],
+    pairing: Pairing,
+) -> _Need | str:
+    """The gate of some widths, or why paths or banks have none."""
     (a, why_a), (b, why_b) = (
         gate_side(pairing.baseline, "baseline", widths),
         gate_side(pairing.candidate, "candidate", widths),
@@ -141,9 +153,22 @@ def _need(
         sides=(a, b),
         groups=width_groups((parse_side(a, "baseline"), parse_side(b, "candidate")), widths),
         sources=known,
-        skipped=tuple((width, _LOGITS) for width in short if width not in widths),
+        skipped=skipped,
         unlike=unlike,
     )
+
+
+def planned_gate(
+    banks: Sequence[Bank], pairing: Pairing, seed: int = 0
+) -> tuple[GatePlan, list[Bank]] | str:
+    """Return the gate of an audit none of whose rows differs, before any is run; or why none is."""
+    policy, widths = pairing.policy, pairing.widths
+    many = rows_planned(policy.set_rate, policy.confidence, len(widths), None)
+    own = sum(bank.rows for bank in banks if bank.independence_unit == "row")
+    if own >= rows_needed(policy.set_rate, 1 - (1 - policy.confidence) / len(widths), 0):
+        return "the banks' own rows bound the set rate of every width"
+    need = _need_at(widths, (), banks, pairing)
+    return need if isinstance(need, str) else _plan(need, many.rows, seed, policy)
 
 
 def _plan(need: _Need, rows: int, seed: int, policy: Policy) -> tuple[GatePlan, list[Bank]]:

@@ -12,6 +12,8 @@ from ...banks.bank import Bank
 from ...banks.errors import InputError
 from ...kernels.cuda.lang import unavailable
 from ..certificates import swaps_table
+from ..cost.expected import CostPlan
+from ..cost.gate import expected_gate
 from ..counts import Histograms
 from ..engine.choose import make_engine
 from ..engine.contract import Engine
@@ -31,7 +33,7 @@ from .plan import (
 )
 from .record import gate_record
 from .result import GateResult
-from .shard import ShardResult
+from .shard import MOST_MERGED, ShardResult
 from .shard_file import read_shard
 from .workers import Progress, plan_directory, run_shards
 
@@ -84,8 +86,7 @@ def run_gate(
         InputError: a source, select, width or option that is refused. Nothing was run.
         WorkerError: a worker failed; finished shards stay in ``work``.
     """
-    if device not in ("cpu", "cuda"):
-        raise InputError("device", device, "cpu or cuda", "gate")
+    _check_device(device)
     runs_on = make_engine(engine, workers, address)
     began = time.perf_counter()
     absent = unavailable() if device == "cuda" else None
@@ -110,6 +111,43 @@ def run_gate(
     certificates = [c for result in merged.values() for c in result.certificates]
     seconds = time.perf_counter() - began
     return GateResult(record, swaps_table(certificates), histograms, verdict, reused, seconds)
+
+
+def plan_gate(
+    baseline: str,
+    candidate: str,
+    source: str | Sequence[str] = DEFAULT_SOURCE,
+    *,
+    rows: int | None = DEFAULT_ROWS,
+    widths: Sequence[int] = DEFAULT_WIDTHS,
+    seed: int = 0,
+    policy: Policy | None = None,
+    workers: int | None = None,
+    engine: str = "local",
+    address: str | None = None,
+    device: str = "cpu",
+    shard_rows: int | None = None,
+    sample_every: int | None = None,
+) -> CostPlan:
+    """Tell what ``run_gate`` would take: shards, bytes, time and memory; no row is run.
+
+    The arguments are those of ``run_gate``. A GPU that is asked for need not be here.
+
+    Raises:
+        InputError: what ``run_gate`` refuses.
+    """
+    _check_device(device)
+    runs_on = make_engine(engine, workers, address)
+    plan, banks = make_plan(
+        baseline, candidate, source, rows=rows, widths=widths, seed=seed, policy=policy or Policy(),
+        shard_rows=shard_rows, sample_every=sample_every, device=device,
+    )  # fmt: skip
+    return expected_gate(plan, banks, runs_on)
+
+
+def _check_device(device: str) -> None:
+    if device not in ("cpu", "cuda"):
+        raise InputError("device", device, "cpu or cuda", "gate")
 
 
 def run_plan(
@@ -158,6 +196,7 @@ def _merge(plan: GatePlan, directory: Path) -> dict[tuple[int, int], ShardResult
         key = shard.bank, shard.width
         if key in merged:
             merged[key].merge(result)
+            merged[key].keep_gravest(MOST_MERGED)
         else:
             merged[key] = result
     return merged

@@ -30,6 +30,8 @@ BLOCK_ROWS: Final = 2048
 """Rows that are run at once on the CPU, and rows that are judged at once."""
 MOST_CERTIFICATES: Final = 1024
 """Certificates kept of one shard, the gravest; the others are counted."""
+MOST_MERGED: Final = 16384
+"""Certificates kept of the shards of one bank and width: memory does not grow with the rows."""
 UNIT_STRIDE: Final = 1 << 40
 CPU_REPLAY: Final = "  # replays with CPU arithmetic, which may agree where the device did not"
 """Said with the snippet of a device's row."""
@@ -76,6 +78,14 @@ class ShardResult:
             self.bits_equal[name] = self.bits_equal[name] and other.bits_equal[name]
         self.certificates += other.certificates
         self.left_out += other.left_out
+
+    def keep_gravest(self, most: int) -> None:
+        """Keep so many certificates, the gravest, of equal ones the first; count the others."""
+        extra = len(self.certificates) - most
+        if extra > 0:
+            gravest = sorted(self.certificates, key=severity, reverse=True)[:most]
+            self.certificates = sorted(gravest, key=lambda record: record["row"])
+            self.left_out += extra
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,13 +210,11 @@ class ShardJudge:
         result.sampled += int(np.count_nonzero(sampled))
         result.boundary.update(boundary_counts(selection.boundary_ulp[sampled]))
 
-    def trim(self, result: ShardResult) -> None:
-        """Keep the gravest certificates and count the others."""
-        extra = len(result.certificates) - MOST_CERTIFICATES
-        if extra > 0:
-            gravest = sorted(result.certificates, key=severity, reverse=True)[:MOST_CERTIFICATES]
-            result.certificates = sorted(gravest, key=lambda record: record["row"])
-            result.left_out += extra
+    def finish(self, result: ShardResult, shard: Shard) -> None:
+        """Bound what a finished shard holds: its gravest certificates, row units as counts."""
+        result.keep_gravest(MOST_CERTIFICATES)
+        if self.bank(shard.bank).independence_unit == "row":
+            result.tally.settle_rows()
 
 
 def at_logits(bank: Bank, block: RowBlock) -> RowBlock:

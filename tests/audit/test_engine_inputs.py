@@ -4,16 +4,19 @@ import importlib.util
 import socket
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from engine_work import Misbehaving, documents, nothing, parts_in
 
+from neartie.audit.certificates import severity
 from neartie.audit.engine import ray_cluster
 from neartie.audit.engine.choose import make_engine
 from neartie.audit.engine.contract import WorkerError
 from neartie.audit.engine.local import LocalEngine
 from neartie.audit.engine.ray_engine import RayEngine
 from neartie.audit.gate.plan import GatePlan, make_plan
+from neartie.audit.gate.run import run_gate
 from neartie.audit.gate.work import GateWork
 from neartie.audit.policy import Policy
 from neartie.banks.errors import InputError
@@ -75,3 +78,19 @@ def test_a_bank_that_changed_since_the_plan_is_refused() -> None:
     run_part = GateWork(replace(plan(), digests=("0" * 64,))).open()
     with pytest.raises(InputError, match=r"^bank digest=.*, but should be 00000000.*, as planned"):
         run_part(0)
+
+
+def test_memory_of_the_merge_does_not_grow_with_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Certificates are capped, the gravest kept however shards are cut; row units are counts."""
+    options: dict[str, Any] = {"rows": 3000, "widths": (9,), "seed": 1}
+    source = "normal:geometry=mini"
+    whole = run_gate("standalone", "radix_bf16", source, **options, shard_rows=3000)
+    differing = whole.record["pooled"]["observed"]["differing"]
+    assert differing == len(whole.swaps) > 100
+    monkeypatch.setattr("neartie.audit.gate.run.MOST_MERGED", 50)
+    cut = run_gate("standalone", "radix_bf16", source, **options, shard_rows=300)
+    assert cut.record["pooled"]["observed"] == whole.record["pooled"]["observed"]
+    assert cut.record["pooled"]["certificates_left_out"] == differing - 50
+    gravest = sorted(whole.swaps.to_pylist(), key=severity, reverse=True)[:50]
+    kept = cut.swaps.to_pylist()
+    assert kept == sorted(gravest, key=lambda record: record["row"])

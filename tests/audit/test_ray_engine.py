@@ -156,7 +156,7 @@ def test_a_slow_part_holds_up_no_other_and_few_are_in_flight(tmp_path: Path) -> 
 
 
 def test_a_gpu_is_asked_for_and_an_unlike_address_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="cluster=no free GPU"):
+    with pytest.raises(InputError, match="cluster=without a GPU"):
         RayEngine().run(Misbehaving(tmp_path, gpus=1, key="f"), parts_in(tmp_path, 1), nothing)
     with pytest.raises(InputError, match=r"address=127[.]0[.]0[.]1:1, but should be"):
         RayEngine(None, "127.0.0.1:1").run(Misbehaving(tmp_path), parts_in(tmp_path, 1), nothing)
