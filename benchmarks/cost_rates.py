@@ -143,7 +143,7 @@ def auditing(spec: str, rows: int, repeats: int) -> tuple[float, float, Bank]:
 
 
 def audits(repeats: int) -> dict[str, float]:
-    """An audit's rows: at the select alone per logit; with projections a line through mini and K3."""
+    """An audit's rows: per logit at the select alone, else by a line through mini and K3."""
     small = auditing("gaussian:geometry=mini", 960, repeats)
     large = auditing("gaussian:geometry=k3", 96, repeats)
     selects = auditing("normal:geometry=k3", 960, repeats)

@@ -7,6 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+_HEAD: Final = (
+    "", "rows", "shards", "read", "made", "files", "time", "worker", "driver",
+)  # fmt: skip
 _UNITS: Final = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 _YEAR, _DAY, _HOUR, _MINUTE = 31_557_600, 86400, 3600, 60
 
@@ -64,8 +67,7 @@ class CostPlan:
 
     def text(self) -> str:
         """A table and what it assumes."""
-        lines = [("", "rows", "shards", "read", "made", "files", "time", "worker", "driver")]
-        lines.append(_line("this run", self.asked))
+        lines: list[tuple[str, ...]] = [_HEAD, _line("this run", self.asked)]
         if self.gate is not None:
             lines.append(_line("its gate", self.gate))
         lines += [_line(f"{found.rows:.0e} rows".replace("+", ""), found) for found in self.larger]

@@ -8,7 +8,7 @@ the same part, so it ends with the same bits.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -81,7 +81,8 @@ def _room(work: Work) -> int:
     """How many parts the cluster can run at a time."""
     import ray
 
-    have, kind = ray.cluster_resources(), "GPU" if work.gpus else "CPU"
+    have: Mapping[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+    kind = "GPU" if work.gpus else "CPU"
     room = int(have.get(kind, 0)) // max(1, work.gpus)
     if room < 1:
         raise InputError("cluster", f"without a {kind}", f"one with a {kind}", "--engine ray")
@@ -124,16 +125,17 @@ class _Flight:
 
 def _document(reference: Any, part: Part) -> bytes:
     import ray
+    from ray.exceptions import RayError, RayTaskError
 
     try:
         document = ray.get(reference)
-    except ray.exceptions.RayTaskError as error:
+    except RayTaskError as error:
         cause = error.cause
         if isinstance(cause, InputError):
             raise cause from None
         text = f"part {part.number} failed by {type(cause).__name__}: {cause}"
         raise WorkerError(" ".join(text.split())) from error
-    except ray.exceptions.RayError as error:
+    except RayError as error:
         text = f"part {part.number} lost its worker {LOST_AT_MOST + 1} times"
         raise WorkerError(f"{text} ({type(error).__name__})") from error
     assert isinstance(document, bytes)

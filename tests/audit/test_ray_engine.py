@@ -132,7 +132,8 @@ def test_a_parts_own_error_is_told_once_and_not_tried_again(tmp_path: Path) -> N
 
 
 def test_a_slow_part_holds_up_no_other_and_few_are_in_flight(tmp_path: Path) -> None:
-    count, finished, taken = 12, [], 0
+    count, taken = 12, 0
+    finished: list[int] = []
 
     class Counted(list[Part]):
         def __iter__(self) -> Iterator[Part]:
