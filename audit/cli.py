@@ -156,7 +156,7 @@ def audit(
     ] = 60.0,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     engine: Annotated[
-        str, typer.Option(help="Where the gate runs. local: processes here; ray: a Ray cluster.")
+        str, typer.Option(help="local: here; ray: each bank and gate shard a task of Ray.")
     ] = "local",
     address: Annotated[
         str | None, typer.Option(help="HOST:PORT of a Ray cluster that runs, or auto.")

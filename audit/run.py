@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from ..kernels.contract import check_width
 from ..kernels.cuda.lang import INTERPRETED
 from ..kernels.registry import as_path, spec_of
 from .bank_run import BankOutcome, BankRun, Pairing
+from .bank_work import bank_work, run_apart
 from .certificates import swaps_table
 from .claims.check import check_claims
 from .claims.model import ClaimsFile
@@ -22,6 +24,7 @@ from .cost.audit import expected_audit
 from .cost.expected import CostPlan
 from .counts import Histograms
 from .engine.choose import make_engine
+from .engine.contract import Engine
 from .environment import environment
 from .evidence.load import Evidence
 from .gate.auto import TURNED_OFF, AutoGate, auto_gate
@@ -74,7 +77,9 @@ def run_audit(
         ranks: tensor-parallel ranks; must divide hidden, latent and experts.
         device: ``cpu``, or ``cuda``: ``general`` and ``route`` run on the GPU here, every rank in
             turn, and no gate is started. Without one, every width is recorded as not run.
-        engine: where the gate runs: ``local``, processes here; ``ray``, tasks on a Ray cluster.
+        engine: ``local``: the banks run here, the gate in processes here; ``ray``: each bank and
+            each shard of the gate is a task on a Ray cluster, banks and paths made by their specs
+            (open banks that no spec opens again, and paths that are not built in, run here).
         policy: limits to judge by; None takes the defaults.
         gate: start the near-tie gate where the banks are too few rows to bound a set rate and
             nothing fails; the record says why none was run.
@@ -95,7 +100,7 @@ def run_audit(
     if device not in ("cpu", "cuda"):
         raise InputError("device", device, "cpu or cuda", "run_audit")
     opened, pairing = _paired(banks, baseline, candidate, rows, ranks, device, policy)
-    outcomes = _run_banks(opened, pairing, progress)
+    outcomes = _run_banks(opened, pairing, runs_on, progress)
     more = AutoGate(reason=TURNED_OFF if not gate else NO_DEVICE_GATE)
     if gate and device == "cpu":
         more = auto_gate(opened, outcomes, pairing, engine=runs_on, progress=progress)
@@ -217,21 +222,25 @@ def _checked_widths(rows: Sequence[int]) -> tuple[int, ...]:
 
 
 def _run_banks(
-    banks: Sequence[Bank], pairing: Pairing, progress: Progress | None
+    banks: Sequence[Bank], pairing: Pairing, engine: Engine, progress: Progress | None
 ) -> list[BankOutcome]:
-    total = sum(bank.rows for bank in banks) * len(pairing.widths)
-    done = 0
-    outcomes = []
-    for number, bank in enumerate(banks):
+    """Outcomes in the banks' order; apart on a cluster, where that can make banks and paths."""
+    widths = len(pairing.widths)
+    total, done = sum(bank.rows for bank in banks) * widths, 0
 
-        def step(rows: int, name: str = bank.name) -> None:
-            nonlocal done
-            done += rows
-            if progress is not None:
-                progress(done, total, name)
+    def step(rows: int, name: str = "banks") -> None:
+        nonlocal done
+        done += rows
+        if progress is not None:
+            progress(done, total, name)
 
-        outcomes.append(BankRun(bank, number, pairing).run(step))
-    return outcomes
+    work = bank_work(banks, pairing) if engine.name == "ray" else None
+    if work is not None:
+        return run_apart(work, [bank.rows * widths for bank in banks], engine, step)
+    return [
+        BankRun(bank, number, pairing).run(partial(step, name=bank.name))
+        for number, bank in enumerate(banks)
+    ]
 
 
 def _limitations(banks: Sequence[Bank], pairing: Pairing) -> list[str]:

@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from ...banks.bank import Bank, RowBlock
-from ...banks.errors import InputError
 from ...banks.open import open_bank
 from ...kernels.reference import reference_product
 from ...kernels.registry import make_path
@@ -18,6 +17,7 @@ from ...kernels.scores import declared_forms
 from ..certificates import Place, certificates, severity
 from ..compare import BASELINE, CANDIDATE, RankRows, RowComparison, compare_rows
 from ..detect import FAR
+from ..engine.fit import check_bank
 from ..judged import JudgedBlock, judge_block
 from ..launching import front_weights
 from ..metrics.margins import MarginTally
@@ -137,10 +137,8 @@ class ShardJudge:
             InputError: the bank is another one than when the plan was made.
         """
         if number not in self._banks:
-            bank, planned = open_bank(self.plan.banks[number]), self.plan.digests[number]
-            if bank.digest != planned:
-                expected = f"{planned[:12]}, as planned"
-                raise InputError("bank digest", bank.digest[:12], expected, bank.spec)
+            bank = open_bank(self.plan.banks[number])
+            check_bank(bank, self.plan.digests[number])
             self._banks[number] = bank
         return self._banks[number]
 

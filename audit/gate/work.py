@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ...banks.errors import InputError
 from ...kernels.cuda.facts import device_facts
 from ..engine.contract import RunPart
-from ..environment import code_digest
+from ..engine.fit import check_sources
 from .plan import GatePlan
 from .runner import make_runner
 from .shard_file import shard_document
@@ -35,10 +35,8 @@ class GateWork:
         Raises:
             InputError: other code, or another device, than the plan's: its bits could differ.
         """
-        plan, code = self.plan, code_digest()
-        if code != plan.code:
-            expected = f"{plan.code[:12]}, as where the plan was made"
-            raise InputError("package sources", code[:12], expected, "worker")
+        plan = self.plan
+        check_sources(plan.code)
         if plan.device_plan is not None:
             facts = device_facts()
             if dict(facts) != dict(plan.device_plan.facts):

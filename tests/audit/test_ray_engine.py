@@ -14,6 +14,7 @@ from neartie.audit.engine.ray_cluster import connected
 from neartie.audit.engine.ray_engine import LOST_AT_MOST, QUEUED_PER_SLOT, RayEngine
 from neartie.audit.gate.result import GateResult
 from neartie.audit.gate.run import run_gate
+from neartie.audit.run import run_audit
 from neartie.banks.errors import InputError
 
 pytest.importorskip("ray", reason="the extra ray is not installed")
@@ -161,3 +162,21 @@ def test_a_gpu_is_asked_for_and_an_unlike_address_refused(tmp_path: Path) -> Non
         RayEngine().run(Misbehaving(tmp_path, gpus=1, key="f"), parts_in(tmp_path, 1), nothing)
     with pytest.raises(InputError, match=r"address=127[.]0[.]0[.]1:1, but should be"):
         RayEngine(None, "127.0.0.1:1").run(Misbehaving(tmp_path), parts_in(tmp_path, 1), nothing)
+
+
+def test_an_audit_of_banks_apart_has_the_bits_of_one_here() -> None:
+    banks = ["near_tie:geometry=mini,rows=64", "gaussian:geometry=mini,rows=40"]
+    options: dict[str, Any] = {"rows": [9, 20], "gate": False, "command": "the same"}
+    seen: list[tuple[int, int]] = []
+    here = run_audit(banks, candidate="general:select=radix_bf16", **options)
+    apart = run_audit(
+        banks, candidate="general:select=radix_bf16", engine="ray", **options,
+        progress=lambda done, total, name: seen.append((done, total)),
+    )  # fmt: skip
+    assert apart.to_json() == here.to_json()
+    assert len(here.swaps) > 0
+    for table in ("swaps", "values", "histograms"):
+        assert getattr(apart, table).equals(getattr(here, table))
+    # Told once a bank: they ran apart.
+    assert len(seen) == 2
+    assert seen[-1] == (208, 208)
