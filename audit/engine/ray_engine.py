@@ -82,10 +82,11 @@ def _room(work: Work) -> int:
     import ray
 
     have: Mapping[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
-    kind = "GPU" if work.gpus else "CPU"
-    room = int(have.get(kind, 0)) // max(1, work.gpus)
+    kind, each = ("GPU", work.gpus) if work.gpus else ("CPU", 1)
+    found = int(have.get(kind, 0))
+    room = found // each
     if room < 1:
-        raise InputError("cluster", f"without a {kind}", f"one with a {kind}", "--engine ray")
+        raise InputError(f"{kind}s of the cluster", found, f"at least {each}", "--engine ray")
     return room
 
 

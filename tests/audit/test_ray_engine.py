@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_work import Misbehaving, documents, nothing, parts_in
+from engine_work import Misbehaving, SeesDevices, documents, nothing, parts_in
 
 from neartie.audit.engine.contract import Part, WorkerError
 from neartie.audit.engine.ray_cluster import connected
@@ -36,6 +36,7 @@ def cluster() -> Iterator[None]:
     support = Path(__file__).resolve().parent.parent / "support"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(support), prepend=os.pathsep)
+        patch.setenv("RAY_OVERRIDE_RESOURCES", '{"GPU": 1}')
         with connected(None, SLOTS):
             yield
 
@@ -157,9 +158,18 @@ def test_a_slow_part_holds_up_no_other_and_few_are_in_flight(tmp_path: Path) -> 
     assert sorted(finished) == list(range(count))
 
 
-def test_a_gpu_is_asked_for_and_an_unlike_address_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="cluster=without a GPU"):
-        RayEngine().run(Misbehaving(tmp_path, gpus=1, key="f"), parts_in(tmp_path, 1), nothing)
+def test_a_gpu_is_asked_for_where_the_work_needs_one(tmp_path: Path) -> None:
+    """The cluster is told that it has one GPU; a task that asked for it sees that one alone."""
+    parts = parts_in(tmp_path, 3)
+    RayEngine().run(SeesDevices(), parts, nothing)
+    assert documents(parts) == ["0", "0", "0"]
+    assert RayEngine().slots(SeesDevices()) == 1
+    assert RayEngine().slots(SeesDevices(gpus=0)) == SLOTS
+    with pytest.raises(InputError, match="GPUs of the cluster=1, but should be at least 2"):
+        RayEngine().run(SeesDevices(gpus=2), parts, nothing)
+
+
+def test_another_clusters_address_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"address=127[.]0[.]0[.]1:1, but should be"):
         RayEngine(None, "127.0.0.1:1").run(Misbehaving(tmp_path), parts_in(tmp_path, 1), nothing)
 

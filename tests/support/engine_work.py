@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -67,6 +66,18 @@ class Misbehaving:
             time.sleep(0.02)
 
 
+@dataclass(frozen=True)
+class SeesDevices:
+    """A part's document is what its process may see of the GPUs."""
+
+    gpus: int = 1
+    key: str = "sees devices"
+
+    def open(self) -> RunPart:
+        """Read the variable that Ray sets for a task that asked for GPUs."""
+        return lambda number: os.environ.get("CUDA_VISIBLE_DEVICES", "none").encode()
+
+
 def parts_in(folder: Path, count: int) -> list[Part]:
     """So many parts of ten rows, documents in the folder."""
     return [Part(number, 10, folder / f"part-{number}") for number in range(count)]
@@ -79,6 +90,3 @@ def documents(parts: list[Part]) -> list[str]:
 
 def nothing(part: Part) -> None:
     """Nobody wants to know."""
-
-
-Done = Callable[[Part], None]
