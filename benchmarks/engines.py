@@ -28,6 +28,7 @@ from typing import Any
 from process_tree import descendants, memory
 
 from neartie.audit.engine.contract import Part, RunPart
+from neartie.audit.engine.ray_cluster import connected
 from neartie.audit.engine.ray_engine import RayEngine
 from neartie.audit.environment import environment
 from neartie.audit.gate.plan import GatePlan, make_plan
@@ -100,7 +101,7 @@ class NodeWork:
 
 
 def eight_nodes() -> dict[str, Any]:
-    """A gate on a simulated cluster; shards by node."""
+    """A gate on a simulated cluster, its workers started before; shards by node."""
     from ray.cluster_utils import Cluster
 
     shard_rows = 4096
@@ -113,8 +114,12 @@ def eight_nodes() -> dict[str, Any]:
         for _ in range(NODES - 1):
             cluster.add_node(**_node())
         cluster.wait_for_nodes()
-        with tempfile.TemporaryDirectory() as folder:
-            return _counted(plan, cluster.address, Path(folder))
+        with connected(cluster.address, None):
+            # The first run starts the workers, which takes as long as many shards.
+            for _ in range(2):
+                with tempfile.TemporaryDirectory() as folder:
+                    found = _counted(plan, cluster.address, Path(folder))
+            return found
     finally:
         cluster.shutdown()
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...banks.errors import InputError
-from ...kernels.cuda.facts import device_facts
 from ..engine.contract import RunPart
 from ..engine.fit import check_sources
+from .device_plan import check_device
 from .plan import GatePlan
 from .runner import make_runner
 from .shard_file import shard_document
@@ -38,8 +37,6 @@ class GateWork:
         plan = self.plan
         check_sources(plan.code)
         if plan.device_plan is not None:
-            facts = device_facts()
-            if dict(facts) != dict(plan.device_plan.facts):
-                raise InputError("device", facts, plan.device_plan.facts, "worker")
+            check_device(plan.device_plan)
         shards, runner = plan.shards(), make_runner(plan)
         return lambda number: shard_document(plan, shards[number], runner.run(shards[number]))

@@ -15,6 +15,8 @@ from neartie.audit.engine.choose import make_engine
 from neartie.audit.engine.contract import WorkerError
 from neartie.audit.engine.local import LocalEngine
 from neartie.audit.engine.ray_engine import RayEngine
+from neartie.audit.gate import device_plan
+from neartie.audit.gate.device_plan import DevicePlan
 from neartie.audit.gate.plan import GatePlan, make_plan
 from neartie.audit.gate.run import run_gate
 from neartie.audit.gate.work import GateWork
@@ -94,3 +96,12 @@ def test_memory_of_the_merge_does_not_grow_with_the_rows(monkeypatch: pytest.Mon
     gravest = sorted(whole.swaps.to_pylist(), key=severity, reverse=True)[:50]
     kept = cut.swaps.to_pylist()
     assert kept == sorted(gravest, key=lambda record: record["row"])
+
+
+def test_a_worker_with_another_device_is_unfit(monkeypatch: pytest.MonkeyPatch) -> None:
+    planned = DevicePlan({"device": "one GPU", "driver": "1"}, {})
+    monkeypatch.setattr(device_plan, "device_facts", lambda: dict(planned.facts))
+    device_plan.check_device(planned)
+    monkeypatch.setattr(device_plan, "device_facts", lambda: {"device": "one GPU", "driver": "2"})
+    with pytest.raises(InputError, match=r"^driver=2, but should be 1, as planned \[device of a"):
+        GateWork(replace(plan(), device_plan=planned)).open()
