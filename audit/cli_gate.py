@@ -26,7 +26,10 @@ def gate(
     seed: Annotated[int, typer.Option(help="Of generated rows and of the sample.")] = 0,
     workers: Annotated[
         int | None,
-        typer.Option(help="Processes or Ray tasks at a time; no number changes a bit."),
+        typer.Option(
+            help="Processes (default 1) or Ray tasks (all of the cluster) at a time; no number "
+            "changes a bit."
+        ),
     ] = None,
     engine: Annotated[
         str, typer.Option(help="local: processes here; ray: a Ray cluster.")

@@ -78,8 +78,8 @@ class NodeWork:
 
     @property
     def key(self) -> str:
-        """The gate's."""
-        return self.gate.key
+        """The gate's, in this folder."""
+        return f"{self.gate.key} {self.folder}"
 
     @property
     def gpus(self) -> int:

@@ -43,7 +43,7 @@ class RayEngine:
         if self.address is None and starts_cluster():
             return self.workers or os.cpu_count() or 1
         with connected(self.address, self.workers):
-            room = _room(work)
+            room = _checked_room(work)
         return room if self.workers is None else min(room, self.workers)
 
     def run(self, work: Work, parts: Sequence[Part], done: Callable[[Part], None]) -> None:
@@ -53,6 +53,7 @@ class RayEngine:
         with connected(self.address, self.workers):
             import ray
 
+            _checked_room(work)
             task = ray.remote(_run_part).options(
                 num_cpus=1,
                 num_gpus=work.gpus,
@@ -71,22 +72,27 @@ class RayEngine:
 
     def _in_flight(self, work: Work) -> int:
         """How many parts Ray holds at a time, by what the cluster has now."""
-        room = _room(work)
+        # One part waits where every node is lost for a while.
+        room = max(1, _room(work))
         if self.workers is not None and self.workers < room:
             return self.workers
         return room * QUEUED_PER_SLOT
 
 
 def _room(work: Work) -> int:
-    """How many parts the cluster can run at a time."""
+    """How many parts the cluster can run at a time, now."""
     import ray
 
     have: Mapping[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
-    kind, each = ("GPU", work.gpus) if work.gpus else ("CPU", 1)
-    found = int(have.get(kind, 0))
-    room = found // each
+    return int(have.get("GPU", 0)) // work.gpus if work.gpus else int(have.get("CPU", 0))
+
+
+def _checked_room(work: Work) -> int:
+    room = _room(work)
     if room < 1:
-        raise InputError(f"{kind}s of the cluster", found, f"at least {each}", "--engine ray")
+        kind = "GPUs" if work.gpus else "CPUs"
+        expected = f"at least the {max(1, work.gpus)} of one worker"
+        raise InputError(f"{kind} of the cluster", "fewer", expected, "--engine ray")
     return room
 
 

@@ -165,7 +165,7 @@ def test_a_gpu_is_asked_for_where_the_work_needs_one(tmp_path: Path) -> None:
     assert documents(parts) == ["0", "0", "0"]
     assert RayEngine().slots(SeesDevices()) == 1
     assert RayEngine().slots(SeesDevices(gpus=0)) == SLOTS
-    with pytest.raises(InputError, match="GPUs of the cluster=1, but should be at least 2"):
+    with pytest.raises(InputError, match="GPUs of the cluster=fewer, but should be at least the 2"):
         RayEngine().run(SeesDevices(gpus=2), parts, nothing)
 
 
