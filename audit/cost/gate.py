@@ -27,7 +27,7 @@ def expected_gate(plan: GatePlan, banks: Sequence[Bank], engine: Engine) -> Cost
     more_start = rates.RAY_START_SECONDS if engine.name == "ray" else 0.0
     figures = _Figures(plan, banks, workers, more_start)
     more = [figures.of(with_rows(plan, rows)) for rows in LARGER]
-    return CostPlan("gate", engine.name, figures.of(plan), more, None, _notes(plan, banks))
+    return CostPlan("gate", engine.name, figures.of(plan), more, None, _notes(plan, banks, engine))
 
 
 class _Figures:
@@ -53,7 +53,7 @@ class _Figures:
         sizes = [rows * size for rows, size in zip(plan.rows, self._bytes, strict=True)]
         kept = min(MOST_MERGED, MOST_CERTIFICATES * len(shards)) * len(plan.widths) * len(sizes)
         held = _BLOCKS_HELD * BLOCK_ROWS * max(g.experts for g in self._geometry) * 4
-        base = rates.PROCESS_BYTES
+        process = rates.PROCESS_BYTES + held
         start = rates.DEVICE_START_SECONDS if self._device else rates.START_SECONDS
         return Expected(
             rows=sum(plan.rows),
@@ -62,8 +62,8 @@ class _Figures:
             made_bytes=round(sum(n for n, own in zip(sizes, self._stored, strict=True) if not own)),
             work_bytes=len(shards) * rates.SHARD_FILE_BYTES,
             seconds=start + self._start + spent + len(shards) * rates.SHARD_SECONDS,
-            worker_bytes=base + held,
-            driver_bytes=base + min(kept, sum(plan.rows)) * rates.CERTIFICATE_BYTES,
+            worker_bytes=process,
+            driver_bytes=process + min(kept, sum(plan.rows)) * rates.CERTIFICATE_BYTES,
             workers=workers,
         )
 
@@ -82,12 +82,15 @@ class _Figures:
         return (rows * each + sampled) / 1e9
 
 
-def _notes(plan: GatePlan, banks: Sequence[Bank]) -> list[str]:
+def _notes(plan: GatePlan, banks: Sequence[Bank], engine: Engine) -> list[str]:
     texts = [
         "times are of the machine in audit/cost/rates.py, with nothing else on it",
         "rows that differ cost as much as sampled ones, and are not counted",
         "driver memory is what it takes with every certificate that it may keep",
     ]
+    if engine.name == "ray":
+        own = f"{rates.RAY_BYTES >> 20} MiB"
+        texts.append(f"Ray's own processes take some {own} more on the driver's machine")
     if any(isinstance(bank, StoredBank) for bank in banks):
         texts.append("files are read as fast as from the page cache")
     if plan.device != "cpu":

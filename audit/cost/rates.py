@@ -48,8 +48,8 @@ AUDIT_JUDGE_NS_PER_PRODUCT: Final = 0.254
 
 PROCESS_BYTES: Final = 280 << 20
 """A process with its libraries and loops; those of one machine share a third of it."""
-RAY_BYTES: Final = 600 << 20
-"""Ray's own processes on the driver's machine, with 100 MiB for objects."""
+RAY_BYTES: Final = 800 << 20
+"""Ray's own processes on the driver's machine, shared pages counted in each."""
 CERTIFICATE_BYTES: Final = 3000
 """One certificate as the driver holds it."""
 SHARD_FILE_BYTES: Final = 6000
