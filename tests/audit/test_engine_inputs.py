@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from engine_work import Misbehaving, documents, nothing, parts_in
 
@@ -15,13 +16,17 @@ from neartie.audit.engine.choose import make_engine
 from neartie.audit.engine.contract import WorkerError
 from neartie.audit.engine.local import LocalEngine
 from neartie.audit.engine.ray_engine import RayEngine
-from neartie.audit.gate import device_plan
+from neartie.audit.gate import device_plan, host_shard
 from neartie.audit.gate.device_plan import DevicePlan
 from neartie.audit.gate.plan import GatePlan, make_plan
 from neartie.audit.gate.run import run_gate
 from neartie.audit.gate.work import GateWork
 from neartie.audit.policy import Policy
+from neartie.banks.bank import RowBlock
 from neartie.banks.errors import InputError
+from neartie.banks.open import open_bank
+from neartie.banks.store import StoredBank
+from neartie.banks.write import write_bank
 
 needs_ray = pytest.mark.skipif(
     importlib.util.find_spec("ray") is None, reason="the extra ray is not installed"
@@ -105,3 +110,34 @@ def test_a_worker_with_another_device_is_unfit(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(device_plan, "device_facts", lambda: {"device": "one GPU", "driver": "2"})
     with pytest.raises(InputError, match=r"^driver=2, but should be 1, as planned \[device of a"):
         GateWork(replace(plan(), device_plan=planned)).open()
+
+
+def test_a_shard_of_recorded_outputs_is_not_held_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Compared in pieces, it counts the same; no piece is larger than asked for."""
+    bank = open_bank("normal:geometry=mini,rows=900")
+    block = bank.read(0, 900)
+    ids = np.tile(np.arange(bank.geometry.top_k, dtype=np.int32), (900, 1))
+    weights = np.full(ids.shape, 0.125, np.float32)
+    other = ids.copy()
+    other[::90, 0] = 700
+    recorded: dict[str, Any] = {"a": (ids, weights), "b": (other, weights)}
+    header = replace(bank.header, recorded_widths=dict.fromkeys("ab", 9))
+    write_bank(tmp_path / "bank", header, bank.weights, [replace(block, recorded=recorded)])
+    sides, spec = ("recorded:name=a", "recorded:name=b"), str(tmp_path / "bank")
+    whole = run_gate(*sides, spec, rows=None, widths=(9,))
+    assert whole.record["pooled"]["observed"]["differing"] == 10
+    read: list[int] = []
+    plain = StoredBank.read_outputs
+
+    def noted(self: StoredBank, start: int, stop: int) -> RowBlock:
+        read.append(stop - start)
+        return plain(self, start, stop)
+
+    monkeypatch.setattr(StoredBank, "read_outputs", noted)
+    monkeypatch.setattr(host_shard, "RECORDED_ROWS", 128)
+    pieces = run_gate(*sides, spec, rows=None, widths=(9,))
+    assert max(read) == 128
+    assert pieces.to_json() == whole.to_json()
+    assert pieces.swaps.equals(whole.swaps)
