@@ -27,6 +27,7 @@ from .cli_recording import merge_ranks
 from .cli_selftest import selftest
 from .cli_sign import diff, history, sign
 from .cli_why import why
+from .engine.contract import WorkerError
 from .progress import Interrupted
 
 app = typer.Typer(
@@ -100,6 +101,8 @@ def exit_status(*, tells_interrupt: bool = True) -> int:
         return _refused(str(error))
     except _USAGE_ERROR as error:
         return _misused(error)
+    except WorkerError as error:
+        return _refused(f"nothing was judged: {printable(str(error))}")
     except Interrupted as stop:
         if tells_interrupt:
             print(f"neartie: interrupted; {stop}", file=sys.stderr)
@@ -154,19 +157,30 @@ def audit(
         float, typer.Option(help="Seconds after which a silent rank ends the audit.")
     ] = 60.0,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
-    engine: Annotated[str, typer.Option(help="local.")] = "local",
+    engine: Annotated[
+        str, typer.Option(help="local: here; ray: each bank and gate shard a task of Ray.")
+    ] = "local",
+    address: Annotated[
+        str | None, typer.Option(help="HOST:PORT of a Ray cluster that runs, or auto.")
+    ] = None,
     policy: Annotated[Path | None, typer.Option(help="TOML file with limits.")] = None,
     gate: Annotated[
         bool, typer.Option(help="Start the near-tie gate where the banks are too few rows.")
     ] = True,
     workers: Annotated[
         int | None,
-        typer.Option(help="Processes of the gate; no number changes a bit. Default: the cores."),
+        typer.Option(
+            help="Processes of the gate, or Ray tasks at a time; no number changes a bit. "
+            "Default: the cores, or all of the cluster."
+        ),
     ] = None,
     claims: Annotated[
         str | None, typer.Option(help="Claims file to answer from this audit, or route-9-20.")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Write the evidence directory here.")] = None,
+    plan_only: Annotated[
+        bool, typer.Option("--plan-only", help="Tell rows, bytes, time, memory; run nothing.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Run two paths side by side over banks, widths and ranks, and judge the differences."""
@@ -176,10 +190,27 @@ def audit(
     from .policy import load_policy
     from .progress import progress_bar
     from .report.terminal import print_report
-    from .run import DEFAULT_RANKS, run_audit
+    from .run import DEFAULT_RANKS, plan_audit, run_audit
 
     if out is not None:
         check_target(out)
+    if workers is None and engine == "local":
+        workers = min(os.cpu_count() or 1, _MOST_WORKERS)
+    asked: dict[str, Any] = {
+        "rows": _widths(rows),
+        "ranks": launch or ranks or DEFAULT_RANKS,
+        "engine": engine,
+        "address": address,
+        "policy": load_policy(policy),
+        "gate": gate,
+        "workers": workers,
+    }
+    if plan_only:
+        if device != "cpu" or launch is not None:
+            raise InputError("--plan-only", "with a device or --launch", "on the CPU", "audit")
+        told = plan_audit(banks or None, baseline=baseline, candidate=candidate, **asked)
+        print(json.dumps(told.as_dict(), indent=1) if as_json else told.text())
+        return
     claimed = None if claims is None else load_claims(claims)
     paths, facts = (baseline, candidate), None
     if launch is not None:
@@ -190,17 +221,12 @@ def audit(
             banks or None,
             baseline=paths[0],
             candidate=paths[1],
-            rows=_widths(rows),
-            ranks=launch or ranks or DEFAULT_RANKS,
             launch=facts,
             device=device,
-            engine=engine,
-            policy=load_policy(policy),
-            gate=gate,
-            workers=min(os.cpu_count() or 1, _MOST_WORKERS) if workers is None else workers,
             claims=claimed,
             progress=advance,
             command=shlex.join(["neartie", *sys.argv[1:]]),
+            **asked,
         )
     with keeping(out):
         if out is not None:

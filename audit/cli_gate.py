@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -23,7 +24,19 @@ def gate(
     rows: Annotated[str, typer.Option(help="Rows in all, such as 3.2M, or all.")] = "3.2M",
     widths: Annotated[str, typer.Option(help="Rows per launch, comma-separated.")] = "9,12,16,20",
     seed: Annotated[int, typer.Option(help="Of generated rows and of the sample.")] = 0,
-    workers: Annotated[int, typer.Option(help="Processes; no number changes a bit.")] = 1,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            help="Processes (default 1) or Ray tasks (all of the cluster) at a time; no number "
+            "changes a bit."
+        ),
+    ] = None,
+    engine: Annotated[
+        str, typer.Option(help="local: processes here; ray: a Ray cluster.")
+    ] = "local",
+    address: Annotated[
+        str | None, typer.Option(help="HOST:PORT of a Ray cluster that runs, or auto.")
+    ] = None,
     policy: Annotated[Path | None, typer.Option(help="TOML file with limits.")] = None,
     out: Annotated[Path | None, typer.Option(help="Write the evidence directory here.")] = None,
     work: Annotated[
@@ -35,6 +48,9 @@ def gate(
     device: Annotated[
         str, typer.Option(help="cpu, or cuda: the GPU's own exp and tanh, or score=tanh.approx.")
     ] = "cpu",
+    plan_only: Annotated[
+        bool, typer.Option("--plan-only", help="Tell shards, bytes, time, memory; run nothing.")
+    ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON document on stdout.")
     ] = False,
@@ -42,27 +58,36 @@ def gate(
     """Run two selects over millions of rows; every difference is classified with a certificate."""
     from .evidence.write import check_target, keeping
     from .gate.plan import DEFAULT_SOURCE
-    from .gate.run import run_gate
+    from .gate.run import plan_gate, run_gate
     from .policy import load_policy
     from .report.gate import print_gate
 
     if out is not None:
         check_target(out)
+    options: dict[str, Any] = {
+        "rows": None if rows == "all" else _count(rows),
+        "widths": _widths(widths),
+        "seed": seed,
+        "policy": load_policy(policy),
+        "workers": workers,
+        "engine": engine,
+        "address": address,
+        "device": device,
+    }
+    if plan_only:
+        told = plan_gate(baseline, candidate, source or DEFAULT_SOURCE, **options)
+        print(json.dumps(told.as_dict(), indent=1) if as_json else told.text())
+        return
     try:
         with progress_bar("gate") as advance:
             result = run_gate(
                 baseline,
                 candidate,
                 source or DEFAULT_SOURCE,
-                rows=None if rows == "all" else _count(rows),
-                widths=_widths(widths),
-                seed=seed,
-                policy=load_policy(policy),
-                workers=workers,
                 work=work,
                 sample=_sample(sample),
-                device=device,
                 progress=advance,
+                **options,
             )
     except KeyboardInterrupt:
         kept = f"finished shards are in {work}" if work else "nothing was kept (see --work)"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,15 @@ from ..kernels.contract import check_width
 from ..kernels.cuda.lang import INTERPRETED
 from ..kernels.registry import as_path, spec_of
 from .bank_run import BankOutcome, BankRun, Pairing
+from .bank_work import bank_work, run_apart
 from .certificates import swaps_table
 from .claims.check import check_claims
 from .claims.model import ClaimsFile
+from .cost.audit import expected_audit
+from .cost.expected import CostPlan
 from .counts import Histograms
+from .engine.choose import make_engine
+from .engine.contract import Engine
 from .environment import environment
 from .evidence.load import Evidence
 from .gate.auto import TURNED_OFF, AutoGate, auto_gate
@@ -53,7 +59,8 @@ def run_audit(
     engine: str = "local",
     policy: Policy | None = None,
     gate: bool = True,
-    workers: int = 1,
+    workers: int | None = None,
+    address: str | None = None,
     launch: Mapping[str, Any] | None = None,
     claims: ClaimsFile | None = None,
     progress: Progress | None = None,
@@ -70,12 +77,16 @@ def run_audit(
         ranks: tensor-parallel ranks; must divide hidden, latent and experts.
         device: ``cpu``, or ``cuda``: ``general`` and ``route`` run on the GPU here, every rank in
             turn, and no gate is started. Without one, every width is recorded as not run.
-        engine: ``local``.
+        engine: ``local``: the banks run here, the gate in processes here; ``ray``: each bank and
+            each shard of the gate is a task on a Ray cluster, banks and paths made by their specs
+            (open banks that no spec opens again, and paths that are not built in, run here).
         policy: limits to judge by; None takes the defaults.
         gate: start the near-tie gate where the banks are too few rows to bound a set rate and
             nothing fails; the record says why none was run.
-        workers: processes of the gate; no number changes a bit. A script that asks for more than 1
+        workers: processes of the gate, or tasks of Ray at a time; no number and no engine changes
+            a bit. None takes one process, or all of the cluster. A script that asks for more than 1
             must start from ``if __name__ == "__main__"``, as for any ``multiprocessing``.
+        address: of a Ray cluster that runs; None starts one on this machine.
         launch: what real ranks the given path objects run on, JSON values for the record; None
             where the paths compute all ranks in this process.
         claims: statements to be answered from this audit; the answers are in the record.
@@ -85,27 +96,14 @@ def run_audit(
     Raises:
         InputError: a bank, path, width, rank count or option that is refused. Nothing was run.
     """
-    if engine != "local":
-        raise InputError("engine", engine, "local", "run_audit")
-    if workers < 1:
-        raise InputError("workers", workers, "at least 1", "run_audit")
+    runs_on = make_engine(engine, workers, address)
     if device not in ("cpu", "cuda"):
         raise InputError("device", device, "cpu or cuda", "run_audit")
-    opened = _open(DEFAULT_BANKS if banks is None else banks, ranks)
-    first, second = as_path(baseline, "baseline", device), as_path(candidate, "candidate", device)
-    pairing = Pairing(
-        first,
-        second,
-        _checked_widths(rows),
-        ranks,
-        effective_policy(policy or Policy(), opened),
-        device,
-        (_spec(first, baseline), _spec(second, candidate)),
-    )
-    outcomes = _run_banks(opened, pairing, progress)
+    opened, pairing = _paired(banks, baseline, candidate, rows, ranks, device, policy)
+    outcomes = _run_banks(opened, pairing, runs_on, progress)
     more = AutoGate(reason=TURNED_OFF if not gate else NO_DEVICE_GATE)
     if gate and device == "cpu":
-        more = auto_gate(opened, outcomes, pairing, workers=workers, progress=progress)
+        more = auto_gate(opened, outcomes, pairing, engine=runs_on, progress=progress)
     everything = [*outcomes, *more.outcomes]
     facts = facts_of(
         everything, [*_limitations(opened, pairing), *more.limitations], Conditions(ranks, device)
@@ -141,6 +139,54 @@ def run_audit(
     specs = {bank.name: spec_from_anywhere(bank) for bank in opened if bank.opens_again}
     worst = {(o.bank, width): one for o in outcomes for width, one in o.worst_weights.items()}
     return AuditResult(record, swaps, values, counts, verdict, specs, worst)
+
+
+def plan_audit(
+    banks: str | Bank | Sequence[str | Bank] | None = None,
+    *,
+    baseline: str | FrontPath = "general",
+    candidate: str | FrontPath = "route",
+    rows: Sequence[int] = DEFAULT_WIDTHS,
+    ranks: int = DEFAULT_RANKS,
+    engine: str = "local",
+    policy: Policy | None = None,
+    gate: bool = True,
+    workers: int | None = None,
+    address: str | None = None,
+) -> CostPlan:
+    """Tell what ``run_audit`` on the CPU would take: rows, bytes, time, memory; no row is run.
+
+    The arguments are those of ``run_audit``.
+
+    Raises:
+        InputError: what ``run_audit`` refuses.
+    """
+    runs_on = make_engine(engine, workers, address)
+    opened, pairing = _paired(banks, baseline, candidate, rows, ranks, "cpu", policy)
+    return expected_audit(opened, pairing, runs_on, gate=gate)
+
+
+def _paired(
+    banks: str | Bank | Sequence[str | Bank] | None,
+    baseline: str | FrontPath,
+    candidate: str | FrontPath,
+    rows: Sequence[int],
+    ranks: int,
+    device: str,
+    policy: Policy | None,
+) -> tuple[list[Bank], Pairing]:
+    """The opened banks, and the two paths with their conditions."""
+    opened = _open(DEFAULT_BANKS if banks is None else banks, ranks)
+    first, second = as_path(baseline, "baseline", device), as_path(candidate, "candidate", device)
+    return opened, Pairing(
+        first,
+        second,
+        _checked_widths(rows),
+        ranks,
+        effective_policy(policy or Policy(), opened),
+        device,
+        (_spec(first, baseline), _spec(second, candidate)),
+    )
 
 
 def _spec(path: FrontPath, given: str | FrontPath) -> str | None:
@@ -182,21 +228,25 @@ def _checked_widths(rows: Sequence[int]) -> tuple[int, ...]:
 
 
 def _run_banks(
-    banks: Sequence[Bank], pairing: Pairing, progress: Progress | None
+    banks: Sequence[Bank], pairing: Pairing, engine: Engine, progress: Progress | None
 ) -> list[BankOutcome]:
-    total = sum(bank.rows for bank in banks) * len(pairing.widths)
-    done = 0
-    outcomes = []
-    for number, bank in enumerate(banks):
+    """Outcomes in the banks' order; apart on a cluster, where that can make banks and paths."""
+    widths = len(pairing.widths)
+    total, done = sum(bank.rows for bank in banks) * widths, 0
 
-        def step(rows: int, name: str = bank.name) -> None:
-            nonlocal done
-            done += rows
-            if progress is not None:
-                progress(done, total, name)
+    def step(rows: int, name: str = "banks") -> None:
+        nonlocal done
+        done += rows
+        if progress is not None:
+            progress(done, total, name)
 
-        outcomes.append(BankRun(bank, number, pairing).run(step))
-    return outcomes
+    work = bank_work(banks, pairing) if engine.name == "ray" else None
+    if work is not None:
+        return run_apart(work, [bank.rows * widths for bank in banks], engine, step)
+    return [
+        BankRun(bank, number, pairing).run(partial(step, name=bank.name))
+        for number, bank in enumerate(banks)
+    ]
 
 
 def _limitations(banks: Sequence[Bank], pairing: Pairing) -> list[str]:

@@ -46,6 +46,8 @@ class Tally:
     breaches: dict[str, Counter[str]] = field(default_factory=lambda: _per_path())
     input_flags: Counter[str] = field(default_factory=Counter)
     row_units: int = 0
+    row_units_differing: int = 0
+    row_units_invalid: int = 0
     cluster_units: set[int] = field(default_factory=set)
     differing_units: set[int] = field(default_factory=set)
     invalid_units: set[int] = field(default_factory=set)
@@ -101,12 +103,25 @@ class Tally:
             self.flags[path].update(other.flags[path])
             self.breaches[path].update(other.breaches[path])
         self.row_units += other.row_units
+        self.row_units_differing += other.row_units_differing
+        self.row_units_invalid += other.row_units_invalid
         self.cluster_units |= other.cluster_units
         self.differing_units |= other.differing_units
         self.invalid_units |= other.invalid_units
         theirs_worst = other.worst_weight
         if theirs_worst is not None:
             self._keep_worst(theirs_worst)
+
+    def settle_rows(self) -> None:
+        """Keep how many units differ or are invalid, and not which.
+
+        For units that are rows which no other tally of the merge has: memory then does not grow
+        with the rows.
+        """
+        self.row_units_differing += len(self.differing_units - self.invalid_units)
+        self.row_units_invalid += len(self.invalid_units)
+        self.differing_units.clear()
+        self.invalid_units.clear()
 
     def with_units_from(self, first: int) -> Tally:
         """Return the same counts with every unit's number moved up by ``first``."""
@@ -125,12 +140,13 @@ class Tally:
     @property
     def units(self) -> int:
         """Independent samples that a rate may count: those without an invalid row."""
-        return self.row_units + len(self.cluster_units) - len(self.invalid_units)
+        valid_rows = self.row_units - self.row_units_invalid
+        return valid_rows + len(self.cluster_units) - len(self.invalid_units)
 
     @property
     def events(self) -> int:
         """Units that differ, of those that a rate may count."""
-        return len(self.differing_units - self.invalid_units)
+        return self.row_units_differing + len(self.differing_units - self.invalid_units)
 
     def _add_units(self, comparison: RowComparison, keys: UnitKeys, rank: int) -> None:
         unit = keys.unit

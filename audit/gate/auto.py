@@ -9,8 +9,11 @@ from typing import Any, Final
 from ...banks.bank import Bank
 from ..bank_run import BankOutcome, Pairing
 from ..counts import Histograms
+from ..engine.contract import Engine
+from ..engine.local import LocalEngine
 from ..histograms import Line, histograms_table, logits_agree
 from ..metrics.margins import predict
+from ..metrics.rates import rows_needed
 from ..observed import Observed
 from ..policy import Policy
 from ..summary import facts_of, summarise
@@ -26,6 +29,7 @@ from .workers import Progress
 
 PILOT_ROWS: Final = 4096
 """Rows whose margins and shifts predict a rate; they are not counted in the gate."""
+ONE_PROCESS: Final = LocalEngine()
 TURNED_OFF: Final = "it was turned off"
 _LOGITS: Final = "the paths' logits differ or were not compared"
 
@@ -79,7 +83,7 @@ def auto_gate(
     outcomes: Sequence[BankOutcome],
     pairing: Pairing,
     *,
-    workers: int = 1,
+    engine: Engine = ONE_PROCESS,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> AutoGate:
@@ -97,7 +101,7 @@ def auto_gate(
     seen = max(w.differing_units for w in observed.widths if w.width in need.widths)
     many = rows_planned(policy.set_rate, policy.confidence, len(observed.widths), predicted, seen)
     plan, sources = _plan(need, many.rows, seed, policy)
-    merged, _ = run_plan(plan, workers, progress=progress)
+    merged, _ = run_plan(plan, engine, progress=progress)
     found = gate_outcomes(plan, sources, merged, alike=need.groups, banks_before=len(banks))
     return AutoGate(
         outcomes=found,
@@ -123,6 +127,17 @@ def _need(
     widths = tuple(width for width in short if logits_agree(outcomes, width))
     if not widths:
         return f"{_LOGITS}: selects alone bound no rate"
+    skipped = tuple((width, _LOGITS) for width in short if width not in widths)
+    return _need_at(widths, skipped, banks, pairing)
+
+
+def _need_at(
+    widths: tuple[int, ...],
+    skipped: tuple[tuple[int, str], ...],
+    banks: Sequence[Bank],
+    pairing: Pairing,
+) -> _Need | str:
+    """The gate of some widths, or why paths or banks have none."""
     (a, why_a), (b, why_b) = (
         gate_side(pairing.baseline, "baseline", widths),
         gate_side(pairing.candidate, "candidate", widths),
@@ -138,9 +153,22 @@ def _need(
         sides=(a, b),
         groups=width_groups((parse_side(a, "baseline"), parse_side(b, "candidate")), widths),
         sources=known,
-        skipped=tuple((width, _LOGITS) for width in short if width not in widths),
+        skipped=skipped,
         unlike=unlike,
     )
+
+
+def planned_gate(
+    banks: Sequence[Bank], pairing: Pairing, seed: int = 0
+) -> tuple[GatePlan, list[Bank]] | str:
+    """Return the gate of an audit none of whose rows differs, before any is run; or why none is."""
+    policy, widths = pairing.policy, pairing.widths
+    many = rows_planned(policy.set_rate, policy.confidence, len(widths), None)
+    own = sum(bank.rows for bank in banks if bank.independence_unit == "row")
+    if own >= rows_needed(policy.set_rate, 1 - (1 - policy.confidence) / len(widths), 0):
+        return "the banks' own rows bound the set rate of every width"
+    need = _need_at(widths, (), banks, pairing)
+    return need if isinstance(need, str) else _plan(need, many.rows, seed, policy)
 
 
 def _plan(need: _Need, rows: int, seed: int, policy: Policy) -> tuple[GatePlan, list[Bank]]:
@@ -156,7 +184,7 @@ def _plan(need: _Need, rows: int, seed: int, policy: Policy) -> tuple[GatePlan, 
 def _pilot(need: _Need, policy: Policy, seed: int) -> float | None:
     """The largest predicted rate of a group of widths, two standard errors up; None if unknown."""
     plan, _ = _plan(need, max(PILOT_ROWS, len(need.sources)), seed + 1, policy)
-    merged, _ = run_plan(plan, 1)
+    merged, _ = run_plan(plan, ONE_PROCESS)
     rates = []
     for width in plan.widths:
         margins = pooled(merged, lambda key, w=width: key[1] == w).margins

@@ -11,6 +11,7 @@ from typing import Final
 
 import numpy as np
 
+from ...banks.errors import InputError
 from ...kernels.contract import F32
 from ...kernels.cuda.bounds import key_ulp
 from ...kernels.cuda.facts import device_facts, why_not_real
@@ -53,6 +54,18 @@ def make_device_plan(forms: Iterable[str]) -> DevicePlan:
     if why_not_real() is not None:
         return DevicePlan(device_facts(), dict.fromkeys(wanted))
     return DevicePlan(device_facts(), {form: _proven(form) for form in wanted})
+
+
+def check_device(planned: DevicePlan) -> None:
+    """Refuse a worker whose device is not the plan's: its bounds are proven for that one.
+
+    Raises:
+        InputError: the device, its driver or its compiler is another.
+    """
+    here = device_facts()
+    for name, value in planned.facts.items():
+        if here.get(name) != value:
+            raise InputError(name, here.get(name), f"{value}, as planned", "device of a worker")
 
 
 def _proven(form: str) -> float | None:

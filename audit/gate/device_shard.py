@@ -88,7 +88,7 @@ class DeviceRunner:
                 self._judge.judge(result, shard, pending)
                 pending = []
         self._judge.judge(result, shard, pending)
-        self._judge.trim(result)
+        self._judge.finish(result, shard)
         # From a shard earlier on: a record batch may lie in two shards.
         bank.forget(max(0, shard.start - self.plan.shard_rows), shard.stop)
         return result

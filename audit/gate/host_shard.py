@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 import numpy.typing as npt
 
@@ -22,6 +24,9 @@ from .shard import (
     logits_of,
     sampled_rows,
 )
+
+RECORDED_ROWS: Final = 1 << 18
+"""Rows of recorded outputs that are compared at once: a large shard is not held whole."""
 
 
 class ShardRunner:
@@ -52,7 +57,7 @@ class ShardRunner:
         bank, recorded = self._judge.bank(shard.bank), self._sides[0].recorded is not None
         sample = sampled_rows(self.plan, shard)
         pending: list[ClosePart] = []
-        step = shard.stop - shard.start if recorded else BLOCK_ROWS
+        step = RECORDED_ROWS if recorded else BLOCK_ROWS
         for start in range(shard.start, shard.stop, step):
             stop = min(start + step, shard.stop)
             if recorded:
@@ -67,7 +72,7 @@ class ShardRunner:
                 self._judge.judge(result, shard, pending)
                 pending = []
         self._judge.judge(result, shard, pending)
-        self._judge.trim(result)
+        self._judge.finish(result, shard)
         # From a shard earlier on: a record batch may lie in two shards.
         bank.forget(max(0, shard.start - self.plan.shard_rows), shard.stop)
         return result

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
@@ -172,6 +172,23 @@ def make_plan(
         device_plan=make_device_plan(_device_forms(banks, sides, widths)) if on_device else None,
     )
     return plan, banks
+
+
+def with_rows(plan: GatePlan, rows: int) -> GatePlan:
+    """Return the plan's figures for another number of rows, as its banks share theirs.
+
+    To reckon with, not to run: the banks stay as they are, and may hold fewer rows.
+    """
+    total = sum(plan.rows)
+    usual = SAMPLE_EVERY
+    if plan.sides()[0].recorded is not None:
+        usual = SAMPLE_EVERY_RECORDED
+    return replace(
+        plan,
+        rows=tuple(rows * share // total for share in plan.rows),
+        shard_rows=_shard_rows(rows),
+        sample_every=_sample_every(usual, rows),
+    )
 
 
 def _bank_specs(sources: Sequence[str], rows: int | None, seed: int) -> list[str]:

@@ -12,7 +12,11 @@ from ...banks.bank import Bank
 from ...banks.errors import InputError
 from ...kernels.cuda.lang import unavailable
 from ..certificates import swaps_table
+from ..cost.expected import CostPlan
+from ..cost.gate import expected_gate
 from ..counts import Histograms
+from ..engine.choose import make_engine
+from ..engine.contract import Engine
 from ..metrics.margins import check_sample
 from ..policy import Policy
 from ..summary import facts_of, summarise
@@ -29,7 +33,7 @@ from .plan import (
 )
 from .record import gate_record
 from .result import GateResult
-from .shard import ShardResult
+from .shard import MOST_MERGED, ShardResult
 from .shard_file import read_shard
 from .workers import Progress, plan_directory, run_shards
 
@@ -43,7 +47,9 @@ def run_gate(
     widths: Sequence[int] = DEFAULT_WIDTHS,
     seed: int = 0,
     policy: Policy | None = None,
-    workers: int = 1,
+    workers: int | None = None,
+    engine: str = "local",
+    address: str | None = None,
     work: str | Path | None = None,
     sample: tuple[int, int] | None = None,
     device: str = "cpu",
@@ -63,7 +69,10 @@ def run_gate(
         widths: rows per launch, each in 1..20.
         seed: of generated rows whose spec names none, and of the sample for the reference.
         policy: limits to judge by; None takes the defaults.
-        workers: processes; the record has the same bits for any number.
+        workers: processes, or tasks of Ray at a time; None takes one process, or all of a cluster.
+            The record has the same bits for any number and engine.
+        engine: ``local``: processes here; ``ray``: tasks on a Ray cluster.
+        address: of a Ray cluster that runs; None starts one on this machine.
         work: keeps finished shards, so that an interrupted run goes on; None keeps nothing.
         sample: (events, rows) of a small sample to be held against the gate.
         device: ``cpu``, or ``cuda``: the selects with the device's own exp and tanh, or with a
@@ -75,11 +84,10 @@ def run_gate(
 
     Raises:
         InputError: a source, select, width or option that is refused. Nothing was run.
+        WorkerError: a worker failed; finished shards stay in ``work``.
     """
-    if device not in ("cpu", "cuda"):
-        raise InputError("device", device, "cpu or cuda", "gate")
-    if workers < 1:
-        raise InputError("workers", workers, "at least 1", "gate")
+    _check_device(device)
+    runs_on = make_engine(engine, workers, address)
     began = time.perf_counter()
     absent = unavailable() if device == "cuda" else None
     plan, banks = make_plan(
@@ -93,7 +101,7 @@ def run_gate(
     merged: dict[tuple[int, int], ShardResult] = {}
     reused = 0
     if absent is None:
-        merged, reused = run_plan(plan, workers, work, progress)
+        merged, reused = run_plan(plan, runs_on, work, progress)
     outcomes = gate_outcomes(plan, banks, merged, absent)
     histograms = gate_histograms(outcomes, merged)
     facts = facts_of(outcomes, _limitations(plan, banks, merged))
@@ -105,21 +113,58 @@ def run_gate(
     return GateResult(record, swaps_table(certificates), histograms, verdict, reused, seconds)
 
 
+def plan_gate(
+    baseline: str,
+    candidate: str,
+    source: str | Sequence[str] = DEFAULT_SOURCE,
+    *,
+    rows: int | None = DEFAULT_ROWS,
+    widths: Sequence[int] = DEFAULT_WIDTHS,
+    seed: int = 0,
+    policy: Policy | None = None,
+    workers: int | None = None,
+    engine: str = "local",
+    address: str | None = None,
+    device: str = "cpu",
+    shard_rows: int | None = None,
+    sample_every: int | None = None,
+) -> CostPlan:
+    """Tell what ``run_gate`` would take: shards, bytes, time and memory; no row is run.
+
+    The arguments are those of ``run_gate``. A GPU that is asked for need not be here.
+
+    Raises:
+        InputError: what ``run_gate`` refuses.
+    """
+    _check_device(device)
+    runs_on = make_engine(engine, workers, address)
+    plan, banks = make_plan(
+        baseline, candidate, source, rows=rows, widths=widths, seed=seed, policy=policy or Policy(),
+        shard_rows=shard_rows, sample_every=sample_every, device=device,
+    )  # fmt: skip
+    return expected_gate(plan, banks, runs_on)
+
+
+def _check_device(device: str) -> None:
+    if device not in ("cpu", "cuda"):
+        raise InputError("device", device, "cpu or cuda", "gate")
+
+
 def run_plan(
     plan: GatePlan,
-    workers: int,
+    engine: Engine,
     work: str | Path | None = None,
     progress: Progress | None = None,
 ) -> tuple[dict[tuple[int, int], ShardResult], int]:
     """Run a plan's missing shards; return results by (bank, width), and the shards found finished.
 
     Raises:
-        InputError: the work directory cannot be written.
+        InputError: the work directory cannot be written, or the engine is not there.
         WorkerError: a worker process failed.
     """
     with _directory(work) as place:
         directory = plan_directory(Path(place), plan)
-        reused = run_shards(plan, directory, workers, progress)
+        reused = run_shards(plan, directory, engine, progress)
         return _merge(plan, directory), reused
 
 
@@ -151,6 +196,7 @@ def _merge(plan: GatePlan, directory: Path) -> dict[tuple[int, int], ShardResult
         key = shard.bank, shard.width
         if key in merged:
             merged[key].merge(result)
+            merged[key].keep_gravest(MOST_MERGED)
         else:
             merged[key] = result
     return merged

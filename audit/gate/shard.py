@@ -17,6 +17,7 @@ from ...kernels.scores import declared_forms
 from ..certificates import Place, certificates, severity
 from ..compare import BASELINE, CANDIDATE, RankRows, RowComparison, compare_rows
 from ..detect import FAR
+from ..engine.fit import check_bank
 from ..judged import JudgedBlock, judge_block
 from ..launching import front_weights
 from ..metrics.margins import MarginTally
@@ -29,6 +30,8 @@ BLOCK_ROWS: Final = 2048
 """Rows that are run at once on the CPU, and rows that are judged at once."""
 MOST_CERTIFICATES: Final = 1024
 """Certificates kept of one shard, the gravest; the others are counted."""
+MOST_MERGED: Final = 16384
+"""Certificates kept of the shards of one bank and width: memory does not grow with the rows."""
 UNIT_STRIDE: Final = 1 << 40
 CPU_REPLAY: Final = "  # replays with CPU arithmetic, which may agree where the device did not"
 """Said with the snippet of a device's row."""
@@ -76,6 +79,14 @@ class ShardResult:
         self.certificates += other.certificates
         self.left_out += other.left_out
 
+    def keep_gravest(self, most: int) -> None:
+        """Keep so many certificates, the gravest, of equal ones the first; count the others."""
+        extra = len(self.certificates) - most
+        if extra > 0:
+            gravest = sorted(self.certificates, key=severity, reverse=True)[:most]
+            self.certificates = sorted(gravest, key=lambda record: record["row"])
+            self.left_out += extra
+
 
 @dataclass(frozen=True, eq=False)
 class ClosePart:
@@ -120,9 +131,15 @@ class ShardJudge:
         self._banks: dict[int, Bank] = {}
 
     def bank(self, number: int) -> Bank:
-        """The plan's bank, opened once."""
+        """The plan's bank, opened once.
+
+        Raises:
+            InputError: the bank is another one than when the plan was made.
+        """
         if number not in self._banks:
-            self._banks[number] = open_bank(self.plan.banks[number])
+            bank = open_bank(self.plan.banks[number])
+            check_bank(bank, self.plan.digests[number])
+            self._banks[number] = bank
         return self._banks[number]
 
     def unit_keys(
@@ -191,13 +208,11 @@ class ShardJudge:
         result.sampled += int(np.count_nonzero(sampled))
         result.boundary.update(boundary_counts(selection.boundary_ulp[sampled]))
 
-    def trim(self, result: ShardResult) -> None:
-        """Keep the gravest certificates and count the others."""
-        extra = len(result.certificates) - MOST_CERTIFICATES
-        if extra > 0:
-            gravest = sorted(result.certificates, key=severity, reverse=True)[:MOST_CERTIFICATES]
-            result.certificates = sorted(gravest, key=lambda record: record["row"])
-            result.left_out += extra
+    def finish(self, result: ShardResult, shard: Shard) -> None:
+        """Bound what a finished shard holds: its gravest certificates, row units as counts."""
+        result.keep_gravest(MOST_CERTIFICATES)
+        if self.bank(shard.bank).independence_unit == "row":
+            result.tally.settle_rows()
 
 
 def at_logits(bank: Bank, block: RowBlock) -> RowBlock:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from ..engine.contract import write_whole
 from ..metrics.margins import MarginTally
 from ..tally import Tally, Witness
 from .plan import GatePlan, Shard
@@ -21,19 +20,15 @@ def shard_path(directory: Path, shard: Shard) -> Path:
     return directory / f"shard-{shard.number:06d}.json"
 
 
-def write_shard(directory: Path, plan: GatePlan, shard: Shard, result: ShardResult) -> None:
-    """Write a result under a temporary name, then rename: a killed run leaves no half file."""
+def shard_document(plan: GatePlan, shard: Shard, result: ShardResult) -> bytes:
+    """Return the content of a shard's file: the same bits wherever it was run."""
     document = {"plan": plan.digest, "shard": shard.number, "result": _plain(result)}
-    handle, name = tempfile.mkstemp(prefix=f".shard-{shard.number:06d}.", dir=directory)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump(document, file, allow_nan=False)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).replace(shard_path(directory, shard))
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    return json.dumps(document, allow_nan=False).encode()
+
+
+def write_shard(directory: Path, plan: GatePlan, shard: Shard, result: ShardResult) -> None:
+    """Write a result in one step: a killed run leaves no half file."""
+    write_whole(shard_path(directory, shard), shard_document(plan, shard, result))
 
 
 def read_shard(directory: Path, plan: GatePlan, shard: Shard) -> ShardResult | None:

@@ -1,0 +1,1 @@
+"""What a run will cost, told before it starts: shards, bytes, time, memory."""
