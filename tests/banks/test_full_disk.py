@@ -91,6 +91,16 @@ def test_a_recording_says_where_and_why(size: int, tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def test_what_cannot_be_recorded_or_merged(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="=a tensor of the meta device, but should be one with"):
+        neartie.record(ToyModel().to("meta"), out=tmp_path / "new", specs=[SPEC]).__enter__()
+    with pytest.raises(InputError, match="directory=3, but should be the path of a directory"):
+        neartie.merge_ranks(3, tmp_path / "new")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="out=None, but should be the path of a directory"):
+        neartie.merge_ranks(tmp_path, None)  # type: ignore[arg-type]
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("out", ["x" * 300, "/proc/neartie"])
 def test_a_name_that_the_system_refuses(out: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="but should be written"):
