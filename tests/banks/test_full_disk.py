@@ -49,6 +49,8 @@ def a_csv(path: Path) -> str:
         ["import", "CSV", "OUT", "--no-bias"],
         ["split", "k3-mini/layer0", "OUT", "--rows", "100"],
         ["export", "k3-mini/layer0", "OUT.npz"],
+        ["export", "near_tie:gap=1,rows=4", "OUT.pt"],
+        ["export", "near_tie:gap=1,rows=4", "OUT", "--format", "sglang"],
     ],
 )
 def test_one_line_and_nothing_left(

@@ -4,6 +4,7 @@ import json
 import sys
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -91,7 +92,7 @@ def test_what_is_left_out_is_told(place: Place) -> None:
     assert (status, told) == (0, "")
     assert json.loads(printed)["left_out"] == []
     plain = json.loads(printed)["digest"]
-    more = {f"other{n}": LOGITS for n in range(9)}
+    more: dict[str, Any] = {f"other{n}": LOGITS for n in range(9)}
     with np.load(place.path / "good.npz") as file:
         np.savez(place.path / "good.npz", **dict(file), **more)
     place.out = place.path / "again"
