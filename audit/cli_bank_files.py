@@ -8,7 +8,15 @@ from typing import Annotated
 
 import typer
 
-from .cli_bank_text import made, names_of, numbers_of, pair_of, rows_of, scoring_rule
+from .cli_bank_text import (
+    made,
+    names_of,
+    numbers_of,
+    pair_of,
+    print_left_out,
+    rows_of,
+    scoring_rule,
+)
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 
@@ -95,6 +103,7 @@ def import_(
         zero_bias=no_bias,
         scoring=rule,
     )
+    left_out: list[str] = []
     digest = import_files(
         files,
         out,
@@ -103,8 +112,11 @@ def import_(
         recording=recording,
         stage=stage,
         drop=names_of(drop),
+        left_out=left_out.extend,
     )
-    made(out, digest, as_json)
+    if left_out:
+        print_left_out(left_out)
+    made(out, digest, as_json, left_out=left_out)
 
 
 def export(

@@ -3,23 +3,34 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
-from ..banks.errors import InputError
+from ..banks.errors import InputError, printable
 from ..banks.geometry import ScoreFunction, ScoringRule
 from ..banks.row_filter import parse_ranges
 
 _MOST_LAYERS = 100_000
+_MOST_NAMES = 8
 
 
-def made(directory: Path, digest: str, as_json: bool) -> None:
-    """Print where a new bank is, and its digest."""
+def made(directory: Path, digest: str, as_json: bool, **more: list[str]) -> None:
+    """Print where a new bank is, and its digest; ``more`` is in the JSON document alone."""
     if as_json:
-        print(json.dumps({"directory": str(directory), "digest": digest}))
+        print(json.dumps({"directory": str(directory), "digest": digest, **more}))
     else:
         print(f"{directory}: sha256 {digest}")
+
+
+def print_left_out(names: Sequence[str]) -> None:
+    """Say on stderr which tensors of a file are not in the bank."""
+    shown = ", ".join(names[:_MOST_NAMES])
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    told = f"left out {printable(shown)}{more}: no tensor of such a bank (--tensor, --key, --drop)"
+    print(f"neartie: {told}", file=sys.stderr)
 
 
 def names_of(text: str) -> tuple[str, ...]:

@@ -51,6 +51,6 @@ def _tell(found: Sequence[Disagreement], as_json: bool) -> None:
         return
     print(f"ranks disagree in {len(found)} places; nothing was merged")
     for one in found[:_SHOWN]:
-        print(printable(str(one)))
+        print(printable(f"{one}: {one.counted}" if one.counts else str(one)))
     if len(found) > _SHOWN:
         print(f"... and {len(found) - _SHOWN} more (--json lists all)")

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from .disk import sync
+from .disk import sync, writing
 from .errors import BankError
 
 
@@ -25,12 +25,17 @@ def new_directory(target: Path, what: str) -> Iterator[Path]:
     """
     partial = begin_directory(target, what)
     try:
-        yield partial
-        for path in partial.rglob("*"):
-            sync(path)
-        finish_directory(partial, target, what)
-    except OSError as error:
-        raise BankError(what, error.strerror or error, "written", str(target)) from None
+        with writing(target, what):
+            yield partial
+            for path in partial.rglob("*"):
+                sync(path)
+            finish_directory(partial, target, what)
+    except BankError as error:
+        # The hidden name is nobody's: a bank in it is told of by the name that it would have had.
+        where = error.where.replace(str(partial), str(target))
+        if where == error.where:
+            raise
+        raise BankError(error.what, error.got, error.expected, where) from None
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 
@@ -43,11 +48,9 @@ def begin_directory(target: Path, what: str) -> Path:
     """
     _check(target, what, directory=True)
     parent = target.absolute().parent
-    try:
+    with writing(target, what):
         partial = Path(tempfile.mkdtemp(prefix=f".{target.name}.partial-", dir=parent))
         partial.chmod(0o755)
-    except OSError as error:
-        raise BankError(what, error.strerror or error, "written", str(target)) from None
     return partial
 
 
@@ -70,25 +73,28 @@ def finish_directory(partial: Path, target: Path, what: str) -> None:
 def new_file(target: Path, what: str) -> Iterator[Path]:
     """Give a hidden name beside ``target`` to write to; as ``new_directory``."""
     _check(target, what, directory=False)
-    with tempfile.TemporaryDirectory(prefix=f".{target.name}.partial-", dir=target.parent) as place:
+    prefix = f".{target.name}.partial-"
+    with (
+        writing(target, what),
+        tempfile.TemporaryDirectory(prefix=prefix, dir=target.parent) as place,
+    ):
         partial = Path(place) / target.name
-        try:
-            yield partial
-            sync(partial)
-            _check(target, what, directory=False)
-            partial.rename(target)
-            sync(target.absolute().parent)
-        except OSError as error:
-            raise BankError(what, error.strerror or error, "written", str(target)) from None
+        yield partial
+        sync(partial)
+        _check(target, what, directory=False)
+        partial.rename(target)
+        sync(target.absolute().parent)
 
 
 def _check(target: Path, what: str, *, directory: bool) -> None:
     parent = target.absolute().parent
-    if not parent.is_dir():
-        raise BankError(what, str(parent), "an existing directory", str(target))
-    taken = target.is_symlink() or target.exists()
-    if directory and target.is_dir() and not target.is_symlink():
-        taken = any(target.iterdir())
+    # Even a look is refused where the name is too long.
+    with writing(target, what):
+        if not parent.is_dir():
+            raise BankError(what, str(parent), "an existing directory", str(target))
+        taken = target.is_symlink() or target.exists()
+        if directory and target.is_dir() and not target.is_symlink():
+            taken = any(target.iterdir())
     if taken:
         expected = "new or empty" if directory else "new"
         raise BankError(what, str(target), expected, "name to write")

@@ -4,8 +4,31 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from .errors import BankError
+
+
+@contextmanager
+def writing(target: str | Path, what: str) -> Iterator[None]:
+    """Turn what the system refuses, such as a file on a full disk, into one error.
+
+    Args:
+        target: what the user called the place, for the message.
+        what: what is written there.
+
+    Raises:
+        BankError: the system's reason.
+    """
+    try:
+        yield
+    except OSError as error:
+        # Arrow has a number too, and its own words before the system's.
+        reason = os.strerror(error.errno) if error.errno else error
+        raise BankError(what, reason, "written", str(target)) from None
 
 
 def sync(path: Path) -> None:

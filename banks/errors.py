@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 
@@ -15,6 +16,18 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+def first_sentence(text: str) -> str:
+    """Return the first sentence of another library's error, on one line.
+
+    Such errors go on with advice, or with places in the library's own sources.
+
+    Example:
+        >>> first_sentence("No header found. Please report it (at a.cc:1).")
+        'No header found'
+    """
+    return re.split(r"[.!?]\s", " ".join(text.split()), maxsplit=1)[0].rstrip(".")
 
 
 class InputError(ValueError):

@@ -10,10 +10,10 @@ from typing import Final
 
 from .errors import BankError, InputError
 from .exporters.writing import Writing
-from .importers.assemble import import_content
+from .importers.assemble import LeftOut, import_content
 from .importers.directory import check_regular
 from .importers.naming import bank_names
-from .importers.reading import Reading, Recording
+from .importers.reading import Reading, Recording, changed
 from .interchange import Content
 from .open import open_bank
 from .restore import bank_content
@@ -32,6 +32,7 @@ class Format:
         suffixes: of files that are taken for it where no format is named; none for directories.
         bits: whether a bank comes back from it with the same bits.
         carries: what of a bank it has a place for.
+        options: fields of ``Reading`` that its reader alone looks at.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Format:
     suffixes: tuple[str, ...]
     bits: bool
     carries: str
+    options: tuple[str, ...] = ()
 
     def reader(self) -> Reader:
         """Return the function that reads a file; what it needs is imported now."""
@@ -66,9 +68,12 @@ FORMATS: Final = {
         Format("torch", "torch_file", (".pt", ".pth", ".bin"), True, "everything"),
         Format("csv", "csv_file", (".csv",), True, "everything but NaNs of unusual bits; small"),
         Format("replay", "replay", (".npy", ".json"), False,
-               "ids of one path, layer and order of tokens: no input, weight or other key"),
-        Format("sglang", "sglang", (), True, "everything, where a step's rows are together"),
-        Format("flashinfer-bench", "flashinfer_bench", (), True, "stages hidden and logits"),
+               "ids of one path, layer and order of tokens: no input, weight or other key",
+               ("layers", "model_layers", "path")),
+        Format("sglang", "sglang", (), True, "everything, where a step's rows are together",
+               ("layers",)),
+        Format("flashinfer-bench", "flashinfer_bench", (), True, "stages hidden and logits",
+               ("workloads",)),
     )
 }  # fmt: skip
 
@@ -99,6 +104,7 @@ def import_files(
     recording: Recording | None = None,
     stage: str | None = None,
     drop: Collection[str] = (),
+    left_out: LeftOut | None = None,
 ) -> str:
     """Write the bank that one or more files hold and return its digest.
 
@@ -113,6 +119,8 @@ def import_files(
         recording: what no file says.
         stage: where to start, one of ``bank.STAGES``; None takes the first that the tensors allow.
         drop: tensors to leave out.
+        left_out: called with the file's names of further tensors that the bank has no place for,
+            once it is written, where there are any.
 
     Raises:
         BankError: anything wrong with a file; names file and field. Nothing is left behind.
@@ -120,16 +128,36 @@ def import_files(
     """
     if not paths:
         raise InputError("files", "none", "at least one", "import")
+    reading = reading or Reading()
     contents = []
+    formats = []
     for number, given in enumerate(paths):
         path = Path(given)
         check_regular(path)
         named = format if number == 0 or not _tells(path) else None
-        content = format_of(path, named).reader()(path, reading or Reading())
-        contents.append(bank_names(content, reading or Reading()))
+        formats.append(format_of(path, named))
+        contents.append(bank_names(formats[-1].reader()(path, reading), reading))
+    _check_options(formats, reading)
     return import_content(
-        contents, directory, reading=reading, recording=recording, stage=stage, drop=drop
+        contents,
+        directory,
+        reading=reading,
+        recording=recording,
+        stage=stage,
+        drop=drop,
+        left_out=left_out,
     )
+
+
+def _check_options(formats: Sequence[Format], reading: Reading) -> None:
+    """Refuse an option that no reader of these formats looks at."""
+    special = {option for format_ in FORMATS.values() for option in format_.options}
+    unread = special.difference(*(format_.options for format_ in formats))
+    for option, spelled in changed(reading, unread).items():
+        known = [format_.name for format_ in FORMATS.values() if option in format_.options]
+        given = ", ".join(dict.fromkeys(format_.name for format_ in formats))
+        expected = f"absent with {given}: it is for {' and '.join(known)}"
+        raise InputError(spelled, "given", expected, "import")
 
 
 def _tells(path: Path) -> bool:

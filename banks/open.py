@@ -70,7 +70,10 @@ def open_bank(spec: str | Path) -> Bank:
         return bank
     if spec in SHIPPED:
         raise InputError("bank", spec, f"one bank, such as {SHIPPED[spec][0]}", "bank")
-    if is_url(spec) or _is_directory(spec):
+    if is_url(spec):
+        return open_directory(spec)
+    if _is_directory(spec):
+        _check_no_group(spec)
         return open_directory(spec)
     name, separator, _ = spec.partition(":")
     if separator or name in GENERATORS:
@@ -135,7 +138,18 @@ def _natural(path: Path) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
 
 
-def _in_directory(spec: str) -> list[Bank]:
+def _check_no_group(spec: str) -> None:
+    """Refuse a directory that is no bank and holds some."""
+    if (Path(spec) / HEADER_FILE).is_file():
+        return
+    names = _names_in(spec)
+    if names:
+        expected = f"one of them, such as {spec.rstrip('/')}/{names[0]}"
+        raise BankError("bank", f"a group of {len(names)} banks", expected, spec)
+
+
+def _names_in(spec: str) -> list[str]:
+    """Names of the banks directly in a directory, in natural order."""
     directory = Path(spec)
     # A name with a leading dot is a bank being written, or the remains of one.
     found = [
@@ -143,10 +157,14 @@ def _in_directory(spec: str) -> list[Bank]:
         for path in directory.iterdir()
         if (path / HEADER_FILE).is_file() and not path.name.startswith(".")
     ]
-    if not found:
-        raise BankError("file", "nothing", "present", str(directory / HEADER_FILE))
+    return [path.name for path in sorted(found, key=_natural)]
+
+
+def _in_directory(spec: str) -> list[Bank]:
+    names = _names_in(spec)
+    if not names:
+        raise BankError("file", "nothing", "present", str(Path(spec) / HEADER_FILE))
     # By text: a path object would drop the ./ that tells a directory from a shipped name.
-    names = [path.name for path in sorted(found, key=_natural)]
     return [open_directory(f"{spec.rstrip('/')}/{name}") for name in names]
 
 

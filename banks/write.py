@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import shutil
@@ -16,7 +17,7 @@ import pyarrow as pa
 from .arrow_tables import dtype_name, key_field, tensor_field, to_batch
 from .atomic import begin_directory, finish_directory
 from .bank import KEYS, Array, Header, RowBlock
-from .disk import measured, write_synced
+from .disk import measured, write_synced, writing
 from .errors import BankError
 from .schema import (
     HEADER_FILE,
@@ -87,7 +88,9 @@ class BankWriter:
         trace: TracebackType | None,
     ) -> None:
         for sink in self._sinks.values():
-            sink.close()
+            # Of what is dropped: a full disk has been told of when it was written to.
+            with contextlib.suppress(OSError):
+                sink.close()
         self._sinks.clear()
         shutil.rmtree(self._partial, ignore_errors=True)
 
@@ -95,7 +98,7 @@ class BankWriter:
         """Add rows.
 
         Raises:
-            BankError: other columns, dtypes or shapes than the first block's.
+            BankError: other columns, dtypes or shapes than the first block's, or a full disk.
         """
         columns = block_columns(block)
         if not self._keys:
@@ -184,16 +187,22 @@ class BankWriter:
         return pa.schema(fields + _tensor_fields(self._tensors, file))
 
     def _write(self, file: str, schema: pa.Schema, columns: Mapping[str, Array]) -> None:
-        if file not in self._sinks:
-            self._sinks[file] = pa.ipc.new_file(str(self._partial / file), schema)
-        self._sinks[file].write_batch(to_batch(schema, columns))
+        with writing(self._target, _WHAT):
+            if file not in self._sinks:
+                self._sinks[file] = pa.ipc.new_file(str(self._partial / file), schema)
+            self._sinks[file].write_batch(to_batch(schema, columns))
 
     def finish(self) -> str:
         """Complete the bank under its name and return its digest.
 
         Raises:
-            BankError: no rows, a header that does not fit them, or the name was taken meanwhile.
+            BankError: no rows, a header that does not fit them, a full disk, or the name was taken
+                meanwhile.
         """
+        with writing(self._target, _WHAT):
+            return self._finish()
+
+    def _finish(self) -> str:
         self._flush()
         if not self._rows:
             raise BankError("rows", 0, "at least 1", str(self._target))

@@ -327,6 +327,36 @@ def test_an_interrupt_is_one_line_and_leaves_nothing(tmp_path: Path, stop: signa
     assert [path.name for path in tmp_path.iterdir()] == ["started"]
 
 
+_STOPPED_IMPORT = """
+import os, signal, sys
+from neartie.__main__ import main
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+class Stop:
+    def find_spec(self, name, path, target=None):
+        if name == "numpy":
+            os.kill(os.getpid(), int(sys.argv[1]))
+
+
+sys.meta_path.insert(0, Stop())
+main()
+"""
+
+
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_of_the_first_imports_is_one_line(stop: signal.Signals) -> None:
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", _STOPPED_IMPORT, str(int(stop)), "paths"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (130, "")
+    assert done.stderr == "neartie: interrupted; nothing was written\n"
+
+
 @pytest.mark.parametrize("code", [0, None, 1, "done"])
 def test_an_exit_from_inside_is_no_verdict(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], code: object

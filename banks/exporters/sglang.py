@@ -14,7 +14,7 @@ from ..errors import BankError
 from ..importers.directory import HEADER_NAME
 from ..interchange import Column, Content, steps
 from ..write import RANKED
-from .torch_file import as_tensor
+from .torch_file import as_tensor, save
 from .writing import Writing, header_text, row_columns, weight_columns
 
 _PIECES: Final = {"partial": "t h[tp:partial]", "column": "t h[tp]"}
@@ -56,13 +56,12 @@ def _tags(step: int, rank: int, index: int, name: str, layer: int | None) -> dic
 
 
 def _save(directory: Path, tags: dict[str, Any], values: Array, dims: str | None) -> None:
-    import torch
 
     meta = {**tags, "world_rank": tags["rank"]} | ({} if dims is None else {"dims": dims})
     name = "___".join(f"{key}={value}" for key, value in tags.items())
     # A copy: a view would be saved with all of the memory behind it.
     tensor = as_tensor(np.ascontiguousarray(values).copy())
-    torch.save({"value": tensor, "meta": meta}, directory / f"{name}.pt")
+    save({"value": tensor, "meta": meta}, directory / f"{name}.pt")
 
 
 def _groups(content: Content) -> list[tuple[int, int, int, int]]:

@@ -28,8 +28,6 @@ def write_torch(content: Content, target: Path, writing: Writing) -> None:
     Raises:
         BankError: the name is taken, or it cannot be written.
     """
-    import torch
-
     del writing
     with (
         new_file(target, "file of torch.save") as partial,
@@ -38,7 +36,24 @@ def write_torch(content: Content, target: Path, writing: Writing) -> None:
         held: dict[str, Any] = {HEADER_KEY: header_text(content)}
         for number, (name, column) in enumerate(content.columns.items()):
             held[name] = _spooled(column, Path(spool) / str(number))
-        torch.save(held, partial)
+        save(held, partial)
+
+
+def save(held: Any, path: Path) -> None:
+    """Call torch.save, which gives no reason where the system refuses to write.
+
+    Raises:
+        OSError: the system's own.
+    """
+    import torch
+
+    with path.open("wb") as file:
+        try:
+            torch.save(held, file)
+        except RuntimeError as error:
+            if isinstance(error.__context__, OSError):
+                raise error.__context__ from None
+            raise
 
 
 def _spooled(column: Column, path: Path) -> torch.Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Final, cast
 
@@ -17,7 +17,7 @@ from ..schema import WEIGHTS
 from ..store import FINITE_WEIGHTS
 from ..write import RANKED, write_bank
 from .naming import check_names
-from .reading import KEY_NAMES, Reading, Recording
+from .reading import KEY_NAMES, Reading, Recording, changed, check_recording
 from .sizes import geometry_of
 from .tensors import FLOAT32, INTEGERS, Found, Tensors
 
@@ -30,6 +30,12 @@ _INPUTS: Final[dict[str, tuple[str, ...]]] = {
 }
 """Row tensors of a stage; the latent ones may be missing."""
 
+LeftOut = Callable[[Sequence[str]], None]
+
+_TOLD: Final = ("layer", "widths", "step_width", "independence_unit", "zero_bias", "scoring",
+                "tie_contract")  # fmt: skip
+"""What a file with a header says itself of its rows."""
+
 
 def import_content(
     contents: list[Content],
@@ -39,6 +45,7 @@ def import_content(
     recording: Recording | None = None,
     stage: str | None = None,
     drop: Collection[str] = (),
+    left_out: LeftOut | None = None,
 ) -> str:
     """Write the bank that files hold and return its digest.
 
@@ -52,6 +59,8 @@ def import_content(
         recording: what no file says.
         stage: one of ``STAGES``, to start there; None takes the first that the tensors allow.
         drop: tensors of the files to leave out.
+        left_out: called with the files' names of further tensors that the bank has no place for,
+            once it is written, where there are any.
 
     Raises:
         BankError: a missing tensor, a wrong dtype or shape, a weight or hidden value that is not
@@ -61,17 +70,27 @@ def import_content(
     reading, recording = reading or Reading(), recording or Recording()
     if stage is not None and stage not in STAGES:
         raise InputError("stage", stage, f"one of {', '.join(STAGES)}", contents[0].where)
+    check_recording(recording)
     content = together(contents)
     check_names(content, reading)
     content = without(content, drop)
     if content.header is not None:
         given = {"stage": stage, "drop": drop or None, "geometry": reading.geometry}
+        given |= {spelled: "given" for spelled in changed(recording, _TOLD).values()}
+        given |= {spelled: "given" for spelled in changed(reading, ("keys",)).values()}
         for option, value in given.items():
             if value is not None:
                 expected = "absent: the file says what its bank is (change it with bank select)"
                 raise InputError(option, "given", expected, content.where)
-        return restore_bank(content, directory, recording.name)
-    return _Assembly(content, reading, recording, stage).write(directory)
+        digest = restore_bank(content, directory, recording.name)
+        held = {*content.header["keys"], *content.header["tensors"]}
+    else:
+        assembly = _Assembly(content, reading, recording, stage)
+        digest, held = assembly.write(directory), assembly.held
+    unused = [content.label(name) for name in content.columns if name not in held]
+    if unused and left_out is not None:
+        left_out(unused)
+    return digest
 
 
 class _Assembly:
@@ -86,19 +105,26 @@ class _Assembly:
         self.recording = recording
         self.stage: Stage = self._stage(stage)
         self.paths = self._paths()
+        self._check_widths()
         self.keys = self._find_keys()
         self.rows = self._find_rows()
         self.count = self._count()
         self.narrow: dict[str, str] = {}
         self.weights = self._read_weights()
-        name = recording.name or Path(content.where).stem
-        self.name = name
+        self.name = name = Path(content.where).stem if recording.name is None else recording.name
         self.geometry = geometry_of(
             self.file, self.rows, self.weights, reading.geometry, name.partition("/")[0]
         )
         if recording.zero_bias and "correction_bias" not in self.weights:
             self.weights["correction_bias"] = np.zeros(self.geometry.experts, np.float32)
         self.only_layer: int | None = None
+
+    @property
+    def held(self) -> set[str]:
+        """Names of the columns that the bank has."""
+        return {*self.rows, *self.weights, *self.keys} | (
+            {"logits"} if "logits_recorded" in self.rows else set()
+        )
 
     def write(self, directory: str | Path) -> str:
         """Write the bank and return its digest."""
@@ -135,6 +161,12 @@ class _Assembly:
         matches = [re.fullmatch(r"recorded\.(.+)\.ids", name) for name in self.content.columns]
         order = {"gpu": 0, "forward": 1}
         return sorted((m[1] for m in matches if m), key=lambda path: order.get(path, 2))
+
+    def _check_widths(self) -> None:
+        for path in self.recording.widths:
+            if path not in self.paths:
+                expected = f"a path whose outputs are recorded: {', '.join(self.paths) or 'none'}"
+                raise InputError("width", path, expected, self.content.where)
 
     def _find_keys(self) -> dict[str, Found]:
         found = {}
@@ -180,6 +212,9 @@ class _Assembly:
             needed &= not (name == "correction_bias" and self.recording.zero_bias)
             if not needed and not self.file.has(name):
                 continue
+            if name == "correction_bias" and not self.file.has(name):
+                expected = "present, or said to be none (--no-bias, zero_bias=True)"
+                raise BankError(f"tensor {name}", "nothing", expected, self.content.where)
             found = self.file.find(name)
             if found.widened is not None:
                 self.narrow[name] = found.widened

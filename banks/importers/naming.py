@@ -40,5 +40,7 @@ def check_names(content: Content, reading: Reading) -> None:
         BankError: names the first.
     """
     for name, theirs in reading.names.items():
-        if name not in content.columns and SHARDED.get(name) not in content.columns:
+        there = name in content.columns or SHARDED.get(name) in content.columns
+        # A tensor that has the bank's own name is not the one that was asked for.
+        if not there or content.label(name) != theirs:
             raise BankError(f"tensor {theirs}", "nothing", "present", content.where)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
+from ..errors import InputError
 from ..geometry import Geometry, ScoringRule, TieContract
 
 TENSOR_NAMES: Final[dict[str, tuple[str, ...]]] = {
@@ -92,3 +93,43 @@ class Recording:
     scoring: ScoringRule = field(default_factory=ScoringRule)
     tie_contract: TieContract = "unspecified"
     provenance: Mapping[str, Any] = field(default_factory=dict)
+
+
+_LAYERS: Final = 1 << 31
+"""A layer is a key of 32 bits."""
+_WHERE: Final = "import"
+
+
+def check_recording(recording: Recording) -> None:
+    """Refuse what is true of no rows.
+
+    Raises:
+        InputError: an empty name, a negative layer, or no row a launch.
+    """
+    name, layer, width = recording.name, recording.layer, recording.step_width
+    if name is not None and not (name and name.isprintable()):
+        raise InputError("name", repr(name), "printable text", _WHERE)
+    if layer is not None and not 0 <= layer < _LAYERS:
+        raise InputError("layer", layer, f"0..{_LAYERS - 1}", _WHERE)
+    for option, rows in {"step_width": width, **recording.widths}.items():
+        if rows is not None and rows < 1:
+            raise InputError(option, rows, "at least 1 row", _WHERE)
+
+
+_OPTIONS: Final = {"zero_bias": "no-bias", "independence_unit": "unit", "widths": "width",
+                   "workloads": "workload", "keys": "key"}  # fmt: skip
+"""What the command line calls a field, where it is not the field's own name."""
+
+
+def changed(given: Reading | Recording, names: Iterable[str]) -> dict[str, str]:
+    """Return those of the fields called ``names`` that are not as they are where nobody says.
+
+    By field, with what the command line calls them.
+    """
+    plain = type(given)()
+    wanted = set(names)
+    return {
+        one.name: _OPTIONS.get(one.name, one.name.replace("_", "-"))
+        for one in fields(given)
+        if one.name in wanted and getattr(given, one.name) != getattr(plain, one.name)
+    }

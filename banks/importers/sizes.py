@@ -40,7 +40,8 @@ def geometry_of(
         return given
     for size, why in (("experts", "given"), ("top_k", "given where no ids are recorded")):
         if size not in told:
-            raise BankError(size, "nothing", why, where)
+            example = "--geometry experts=128,top_k=8 or a preset"
+            raise BankError(size, "nothing", f"{why}, such as {example}", where)
     known = {size: value for size, (value, _) in told.items()}
     return Geometry(name, **{"hidden": 0, "latent": 0, **known})
 

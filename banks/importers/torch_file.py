@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import lzma
 import pickle
 import re
 import struct
 import warnings
 import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -14,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from ..bank import Array
-from ..errors import BankError
+from ..errors import BankError, first_sentence
 from ..interchange import HEADER_KEY, Column, Content
 from ..schema import DTYPES
 from .header import parse_exported
@@ -28,7 +30,13 @@ _BROKEN: Final = (
     pickle.UnpicklingError, RuntimeError, OSError, EOFError, ValueError, LookupError, TypeError,
     AttributeError, AssertionError, struct.error, zipfile.BadZipFile,
 )  # fmt: skip
+# Of a damaged directory or member; a compression that nobody knows is a RuntimeError.
+_BROKEN_ZIP: Final = (
+    zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, ValueError, RuntimeError,
+    struct.error,
+)  # fmt: skip
 _VIEWED: Final = {"bfloat16": "int16", "float8_e4m3fn": "uint8", "float8_e5m2": "uint8"}
+_CHUNK: Final = 1 << 20
 _HELD: Final = 4
 """A nesting of {"value": {"logits": ...}} deeper than this is no file of tensors."""
 
@@ -39,11 +47,14 @@ def load_safely(path: Path) -> Any:
     Any other object would be made by code that the file names: torch refuses the file then.
 
     Raises:
-        BankError: not a whole file of torch.save, or one that holds other objects.
+        BankError: not a whole file of torch.save, one that holds other objects, or one of whose
+            members has other bytes than were written.
     """
     import torch
 
     where = str(path)
+    if _is_zip(path):
+        _check_members(path)
     try:
         with warnings.catch_warnings():
             # Torch warns of what it refuses, or reads all the same, in lines of its own source.
@@ -59,12 +70,33 @@ def load_safely(path: Path) -> Any:
             got = f"an object of {named[1]}" if named else "objects, or no file of torch.save"
             expected = "tensors, numbers and text: no other object is unpickled"
             raise BankError("file", got, expected, where) from None
-        raise BankError("file", text[:200], "a file of torch.save", where) from None
+        raise BankError("file", first_sentence(text), "a file of torch.save", where) from None
 
 
 def _is_zip(path: Path) -> bool:
     # Files older than torch 1.6 are a pickle in a row with the tensors, which cannot be mapped.
     return path.is_file() and zipfile.is_zipfile(path)
+
+
+def _check_members(path: Path) -> None:
+    """Read every member of the archive and hold it to its CRC, which torch does not look at.
+
+    Raises:
+        BankError: names the first that is not as it was written.
+    """
+    what = "file"
+    try:
+        with zipfile.ZipFile(path) as file:
+            for member in file.infolist():
+                what = f"member {member.filename}"
+                # set_crc32_options(False) of torch writes 0: there is nothing to hold it to.
+                if member.CRC:
+                    with file.open(member) as source:
+                        while source.read(_CHUNK):
+                            pass
+    except _BROKEN_ZIP as error:
+        got = str(error) or "damaged"
+        raise BankError(what, got, "as torch.save wrote it", str(path)) from None
 
 
 def read_torch(path: Path, reading: Reading) -> Content:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -28,6 +28,7 @@ class Disagreement:
         row: row of that call; None likewise.
         tensor: what differs: a tensor, a key, a weight, or ``rows``.
         sides: the ranks that hold equal bits, together; the side of the lowest rank first.
+        counts: rows of each side, where ``tensor`` is ``rows``; else empty.
     """
 
     rank: int | None
@@ -36,10 +37,20 @@ class Disagreement:
     row: int | None
     tensor: str
     sides: tuple[tuple[int, ...], ...]
+    counts: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         place = "" if self.step is None else f", step {self.step}, row {self.row}"
         return f"{self.who}, layer {self.layer}{place}: {self.tensor}"
+
+    @property
+    def counted(self) -> str:
+        """``20 on ranks 0, 2; 15 on rank 1``; empty where no rows are counted."""
+        sides = zip(self.sides, self.counts, strict=False)
+        return "; ".join(
+            f"{count} on {'rank' if len(side) == 1 else 'ranks'} {', '.join(map(str, side))}"
+            for side, count in sides
+        )
 
     @property
     def who(self) -> str:
@@ -65,12 +76,23 @@ class RankDisagreement(BankError):
         named = [f"odd ranks: {', '.join(map(str, odd))}"] if odd else []
         if any(one.rank is None for one in found):
             named.append("no side has the most ranks: which is wrong cannot be known")
-        got = f"other bits than the other ranks' in {len(found)} places ({'; '.join(named)})"
+        got = f"{_first_in_words(self.found)} ({'; '.join(named)})"
         super().__init__(str(found[0]), got, "the same on every rank", where)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle by the parts."""
         return type(self), (self.found, self.where)
+
+
+def _first_in_words(found: Sequence[Disagreement]) -> str:
+    """What the first place is, of how many."""
+    first = found[0]
+    number = sum((one.layer, one.tensor) == (first.layer, first.tensor) for one in found)
+    places = "place" if number == 1 else "places"
+    text = (
+        first.counted or f"other bits than the other ranks' in {number} {places} of {first.tensor}"
+    )
+    return text if len(found) == 1 else f"{text}; {len(found)} places in all"
 
 
 def sides_of(values: Sequence[bytes]) -> tuple[tuple[int, ...], ...]:
@@ -149,7 +171,9 @@ def _rows_of(
 ) -> Iterator[Disagreement]:
     counts = [shard.layer(layer).streams[stream].rows for shard in shards]
     if len(set(counts)) > 1:
-        yield from _disagree([str(n).encode() for n in counts], number, None, None, "rows")
+        held = [str(n).encode() for n in counts]
+        for one in _disagree(held, number, None, None, "rows"):
+            yield replace(one, counts=tuple(counts[side[0]] for side in one.sides))
         return
     about = shards[0].layer(layer).streams[stream]
     pieces = (stream == LATENT) or shards[0].about.layouts["logits"] != "replicated"

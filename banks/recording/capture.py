@@ -14,7 +14,7 @@ import torch
 from ..bank import Array
 from ..errors import InputError
 from .background import BackgroundWriter
-from .options import ROW, check_key, check_unit_marked
+from .options import ROW, check_key, check_same_keys, check_unit_marked
 from .shard import ShardWriter, spans
 
 _WIDE: Final = np.dtype(np.int64)
@@ -38,6 +38,13 @@ class Mark:
     rows: Array | None = None
     keys: Mapping[str, Array | int] = field(default_factory=dict)
     of: int | None = None
+
+    def dtypes(self) -> dict[str, np.dtype[Any]]:
+        """Return what the keys are stored as, by name."""
+        return {
+            name: _WIDE if isinstance(values, int) else values.dtype
+            for name, values in self.keys.items()
+        }
 
 
 def make_mark(rows: Any, keys: Mapping[str, Any]) -> Mark:
@@ -120,6 +127,7 @@ class Stream:
         self.seconds = 0.0
         self._names, self._writer, self._shard = names, writer, shard
         self._mark, self._max_rows, self._unit = mark, max_rows, unit
+        self._keys: dict[str, np.dtype[Any]] = {}
 
     def take(self, tensors: Sequence[torch.Tensor]) -> None:
         """Copy the wanted rows of one call and hand them over; waits where memory is full.
@@ -160,6 +168,7 @@ class Stream:
         rows = mark.rows
         if not self.rows and (rows is None or len(rows)):
             check_unit_marked(self._unit, mark.keys, self.layer)
+            self._keys = mark.dtypes()
         if mark.of is not None and mark.of != count:
             where = f"mark, layer {self.layer}"
             raise InputError("mask rows", mark.of, f"{count}, as in the call", where)
@@ -170,6 +179,8 @@ class Stream:
             if not isinstance(values, int) and len(values) != count:
                 where = f"mark, layer {self.layer}"
                 raise InputError(f"{name} rows", len(values), f"{count}, as in the call", where)
+        if rows is None or len(rows):
+            check_same_keys(mark.dtypes(), self._keys, self.layer)
 
     def _work(self, held: list[_Host], mark: Mark, step: int, rows: Array) -> Callable[[], None]:
         """What the writing thread does; the keys are made there, out of the model's way."""

@@ -77,7 +77,7 @@ class Group:
             yield
         except RuntimeError as error:
             reason = str(error).strip().splitlines() or [type(error).__name__]
-            raise RankLostError(self.rank, reason[0][:200]) from error
+            raise RankLostError(self.rank, reason[0]) from error
 
     def together(self, work: Callable[[], T]) -> T:
         """Return what ``work`` returns here; raise on every rank where any rank's work raises.

@@ -12,6 +12,7 @@ import numpy as np
 from ..arrow_tables import Table
 from ..atomic import new_directory
 from ..bank import Array, Header, RowBlock, Stage
+from ..disk import writing
 from ..errors import BankError
 from ..geometry import MAX_WIDTH, Geometry, ScoringRule
 from ..schema import DTYPES
@@ -38,12 +39,13 @@ def merge_ranks(directory: str | Path, out: str | Path) -> dict[str, str]:
         RankDisagreement: a rank holds other bits; nothing is written.
         BankError: a rank is missing or incomplete, a file is damaged, or ``out`` is taken.
     """
-    shards = open_shards(Path(directory))
+    place, target = _path(directory, "directory"), _path(out, "out")
+    shards = open_shards(place)
     found = disagreements(shards)
     if found:
         raise RankDisagreement(found, str(directory))
-    target = Path(out)
-    check_target(target)
+    with writing(target, "directory"):
+        check_target(target)
     digests = {}
     with new_directory(target, "directory") as partial:
         for layer in shards[0].about.layers:
@@ -53,6 +55,12 @@ def merge_ranks(directory: str | Path, out: str | Path) -> dict[str, str]:
                 partial / layer, header, merged.weights, merged.blocks()
             )
     return digests
+
+
+def _path(given: str | Path, what: str) -> Path:
+    if not isinstance(given, str | Path):
+        raise BankError(what, repr(given)[:60], "the path of a directory", "merge_ranks")
+    return Path(given)
 
 
 def check_target(target: Path) -> None:

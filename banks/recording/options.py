@@ -104,6 +104,30 @@ def check_unit_marked(unit: str, keys: Collection[str], layer: int) -> None:
         raise InputError("mark", given, expected, f"layer {layer}")
 
 
+def check_same_keys(given: Mapping[str, Any], first: Mapping[str, Any], layer: int) -> None:
+    """Refuse a call whose mark has other keys than that of the first rows recorded.
+
+    Args:
+        given: the dtype of each key of this call's mark.
+        first: the same of the first recorded call.
+        layer: for the message.
+
+    Raises:
+        InputError: it is so; names the keys that are new, missing, or of another dtype.
+    """
+    told = [f"the new key {name}" for name in sorted(given.keys() - first.keys())]
+    told += [f"no key {name}" for name in sorted(first.keys() - given.keys())]
+    told += [
+        f"key {name} of {given[name]} after {first[name]}"
+        for name in sorted(given.keys() & first.keys())
+        if given[name] != first[name]
+    ]
+    if told:
+        known = ", ".join(first) or "none"
+        expected = f"the same keys for every call of a recording (so far: {known})"
+        raise InputError("mark", ", ".join(told), expected, f"layer {layer}")
+
+
 def check_layers(layers: Collection[int] | None) -> None:
     """Refuse layers that are no collection of whole numbers.
 

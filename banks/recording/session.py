@@ -15,6 +15,7 @@ from typing import Any, Self
 import torch
 
 from ..bank import Array
+from ..disk import writing
 from ..errors import InputError
 from ..geometry import ScoringRule
 from .background import BackgroundWriter, RecordingError
@@ -83,12 +84,13 @@ class Recording:
     def __enter__(self) -> Self:
         group, settings = self._group, self._settings
         self._known = group.together(lambda: {g.layer: _Known.of(g) for g in self._gates})
-        self._shards = group.from_first(self._make_place)
-        # A rank that has failed since then may have removed it.
-        self._shards.mkdir(exist_ok=True)
-        prefix = f".rank{group.rank}.partial-"
-        self._place = Path(tempfile.mkdtemp(prefix=prefix, dir=self._shards))
-        self._shard = ShardWriter(self._place)
+        with writing(settings.target, "recording"):
+            self._shards = group.from_first(self._make_place)
+            # A rank that has failed since then may have removed it.
+            self._shards.mkdir(exist_ok=True)
+            prefix = f".rank{group.rank}.partial-"
+            self._place = Path(tempfile.mkdtemp(prefix=prefix, dir=self._shards))
+        self._shard = ShardWriter(self._place, settings.target)
         self._writer = BackgroundWriter(settings.memory)
         try:
             self._streams = [stream for gate in self._gates for stream in self._listen(gate)]
@@ -224,7 +226,8 @@ class Recording:
         }
         self._shard.finish(document)
         size = self._shard.bytes
-        self._place.rename(self._own_shard)
+        with writing(self._settings.target, "recording"):
+            self._place.rename(self._own_shard)
         return size
 
     def _check_complete(self) -> None:

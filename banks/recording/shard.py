@@ -8,6 +8,7 @@ the same of the latent projection's output, where ranks hold pieces of it, and
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -19,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
 from ..arrow_tables import Table, dtype_name, key_field, tensor_field, to_batch
 from ..bank import Array
-from ..disk import measured, write_synced
+from ..disk import measured, write_synced, writing
 from ..errors import BankError
 from ..files import LocalFiles
 from ..schema import PathName, ScoringModel
@@ -100,10 +101,16 @@ class ShardModel(_Model):
 
 
 class ShardWriter:
-    """A shard being written into a directory that exists and is empty; called by one thread."""
+    """A shard being written into a directory that exists and is empty; called by one thread.
 
-    def __init__(self, directory: Path) -> None:
+    Args:
+        directory: hidden, until the shard is complete.
+        target: what the user called the place, for messages; None is the directory itself.
+    """
+
+    def __init__(self, directory: Path, target: Path | None = None) -> None:
         self._directory = directory
+        self._target = target or directory
         self._sinks: dict[str, tuple[pa.ipc.RecordBatchFileWriter, pa.Schema]] = {}
         self._streams: dict[str, dict[str, Any]] = {}
         self._signatures: dict[str, list[Any]] = {}
@@ -112,16 +119,17 @@ class ShardWriter:
         """Add rows to the file ``stream`` (``layer3.gate``): keys [row], tensors [row, ...].
 
         Raises:
-            BankError: other columns, dtypes or shapes than in the first rows.
+            BankError: other columns, dtypes or shapes than in the first rows, or a full disk.
         """
         columns = {**keys, **tensors}
         signature = [(name, v.dtype, v.shape[1:]) for name, v in columns.items()]
-        if self._signatures.get(stream) != signature:
-            self._check(stream, keys, tensors)
-            self._signatures[stream] = signature
-        sink, schema = self._sinks[stream]
-        batch = to_batch(schema, columns)
-        sink.write_batch(batch)
+        with writing(self._target, "recording"):
+            if self._signatures.get(stream) != signature:
+                self._check(stream, keys, tensors)
+                self._signatures[stream] = signature
+            sink, schema = self._sinks[stream]
+            batch = to_batch(schema, columns)
+            sink.write_batch(batch)
         self._streams[stream]["rows"] += batch.num_rows
 
     def _check(self, stream: str, keys: Mapping[str, Array], tensors: Mapping[str, Array]) -> None:
@@ -160,27 +168,40 @@ class ShardWriter:
         }
 
     def write_weights(self, layer: str, weights: Mapping[str, Array]) -> dict[str, Any]:
-        """Write the weights of a layer and return dtype and shape by name."""
+        """Write the weights of a layer and return dtype and shape by name.
+
+        Raises:
+            BankError: a full disk.
+        """
         about = {
             name: {"dtype": dtype_name(values, name, layer), "shape": list(values.shape)}
             for name, values in weights.items()
         }
         schema = pa.schema(_fields(about))
-        with pa.ipc.new_file(str(self._directory / f"{layer}.weights.arrow"), schema) as sink:
+        path = str(self._directory / f"{layer}.weights.arrow")
+        with writing(self._target, "recording"), pa.ipc.new_file(path, schema) as sink:
             sink.write_batch(to_batch(schema, {n: v[np.newaxis] for n, v in weights.items()}))
         return about
 
     def finish(self, document: Mapping[str, Any]) -> None:
-        """Close the files and write ``shard.json``, with their digests, as the last of them."""
-        self.close()
-        files = {path.name: measured(path) for path in sorted(self._directory.iterdir())}
-        text = json.dumps({**document, "files": files}, indent=1, allow_nan=False) + "\n"
-        write_synced(self._directory / SHARD_FILE, text.encode())
+        """Close the files and write ``shard.json``, with their digests, as the last of them.
+
+        Raises:
+            BankError: a full disk.
+        """
+        with writing(self._target, "recording"):
+            for sink, _ in self._sinks.values():
+                sink.close()
+            self._sinks.clear()
+            files = {path.name: measured(path) for path in sorted(self._directory.iterdir())}
+            text = json.dumps({**document, "files": files}, indent=1, allow_nan=False) + "\n"
+            write_synced(self._directory / SHARD_FILE, text.encode())
 
     def close(self) -> None:
-        """Close the files; without ``shard.json`` they are no shard."""
+        """Let go of the files, whatever is in them; without ``shard.json`` they are no shard."""
         for sink, _ in self._sinks.values():
-            sink.close()
+            with contextlib.suppress(OSError):
+                sink.close()
         self._sinks.clear()
 
     @property

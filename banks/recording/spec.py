@@ -149,7 +149,8 @@ class Gate:
         """Return the weights that the gate has, by their names in a shard, on their device.
 
         Raises:
-            InputError: one is missing, no tensor, or spread over ranks as a DTensor.
+            InputError: one is missing, no tensor, without values (of the meta device), or spread
+                over ranks as a DTensor.
         """
         spec = self.spec
         sources = {
@@ -218,6 +219,8 @@ def _plain(tensor: Any, name: str, where: str) -> torch.Tensor:
 
     if not isinstance(tensor, torch.Tensor) or hasattr(tensor, "full_tensor"):
         raise InputError(name, type(tensor).__name__, "a whole torch.Tensor", where)
+    if tensor.is_meta:
+        raise InputError(name, "a tensor of the meta device", "one with values", where)
     return tensor.detach()
 
 

@@ -219,10 +219,20 @@ def test_a_rank_with_another_weight_or_count_is_named(tmp_path: Path) -> None:
     sides = ((0, 2), (1,))
     assert Disagreement(1, 0, None, None, "correction_bias", sides) in error.found
     assert {one.rank for one in error.found} == {1}
+    # The weights of one layer are compared in one place; what follows from them in each row.
+    places = len(error.found)
+    assert places > 1
+    assert str(error).startswith(
+        "rank 1, layer 0: correction_bias=other bits than the other ranks' in 1 place of "
+        f"correction_bias; {places} places in all (odd ranks: 1), but should be"
+    )
     error = _disagreement(
         tmp_path / "other", [models[0]] * 3, lambda rank: _same(rank)[: 2 - (rank == 1)]
     )
-    assert error.found == (Disagreement(1, 0, None, None, "rows", sides),)
+    rows = 2 * len(toy_input(0).reshape(-1, HIDDEN))
+    counts = (rows, rows // 2)
+    assert error.found == (Disagreement(1, 0, None, None, "rows", sides, counts),)
+    assert f"rows={rows} on ranks 0, 2; {rows // 2} on rank 1 (odd ranks: 1)" in str(error)
 
 
 def test_the_odd_rank_is_the_one_that_most_differ_from() -> None:
@@ -289,6 +299,6 @@ def test_the_command_line_merges_or_names_the_rank(
     found = json.loads(printed)["disagreements"]
     assert found[0] == {
         "rank": None, "layer": 0, "step": None, "row": None, "tensor": "correction_bias",
-        "sides": [[0], [1]],
+        "sides": [[0], [1]], "counts": [],
     }  # fmt: skip
     assert not (tmp_path / "other").exists()

@@ -142,7 +142,7 @@ def test_a_full_disk_is_told(
         (lambda m, r: m.moe(3).gate.weight[0, 0].add_(1), "router_weight=changed"),
         (lambda m, r: r.mark(rows=[]), r"rows=0, but should be at least 1.*\[layer 1, gate\]"),
         (lambda m, r: r.mark(doc=[1, 2, 3]), "doc rows=3, but should be 10"),
-        (lambda m, r: r.mark(doc=7), "column doc=int64, but should be absent"),
+        (lambda m, r: r.mark(doc=7), "mark=the new key doc, but should be the same keys"),
         (lambda m, r: r.mark(rows=[2, 10]), r"mark rows=10, but should be 0\.\.9"),
     ],
 )
@@ -231,6 +231,39 @@ def test_a_unit_that_no_mark_gives_ends_the_first_call(model: ToyModel, tmp_path
     with pytest.raises(InputError, match=words):
         _run(recording, work)
     assert not calls
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "words"),
+    [
+        ({}, {"doc": 1}, "mark=the new key doc, but should be the same keys .*so far: none"),
+        ({"doc": 1, "text": 2}, {"text": 2}, r"mark=no key doc, but .*\(so far: doc, text\)"),
+        ({"doc": 1}, {"text": 1}, "mark=the new key text, no key doc, but should be the same"),
+        ({"doc": 1}, {"doc": np.zeros(10, np.int32)}, "mark=key doc of int32 after int64, but"),
+    ],
+)
+@torch.no_grad()
+def test_every_call_has_the_same_keys(
+    first: Any, second: Any, words: str, model: ToyModel, tmp_path: Path
+) -> None:
+    recording = _record(model, tmp_path / "bank")
+    reached = False
+
+    def work() -> None:
+        nonlocal reached
+        recording.mark(**first)
+        model(toy_input(0))
+        # No row is recorded: its keys are nobody's.
+        recording.mark([], other=1)
+        model(toy_input(0))
+        recording.mark(**second)
+        reached = True
+        model(toy_input(0))
+
+    with pytest.raises(InputError, match=words):
+        _run(recording, work)
+    assert reached
     assert not list(tmp_path.iterdir())
 
 

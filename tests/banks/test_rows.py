@@ -1,5 +1,6 @@
 """Banks made of the rows of others, and where they say that they come from."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_banks import Kind, assert_same_rows, write_random
 
+from neartie.audit.cli import exit_status
 from neartie.banks.bank import Bank
 from neartie.banks.errors import BankError, InputError
 from neartie.banks.manage import make_bank
@@ -191,6 +193,26 @@ def test_a_sample_is_told_by_its_seed(tmp_path: Path) -> None:
             sample_rows(source, tmp_path / "d", rows, 1)
     with pytest.raises(InputError, match="seed=-1"):
         sample_rows(source, tmp_path / "d", 1, -1)
+
+
+def test_a_group_is_no_bank(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    group = tmp_path / "glm"
+    split_rows(open_bank("near_tie:gap=1,rows=30"), group, rows=10)
+    first = sorted(path.name for path in group.iterdir())[0]
+    out = str(tmp_path / "out")
+    for words in (
+        ["select", str(group), out],
+        ["merge", str(group), out],
+        ["at-logits", str(group), out],
+        ["export", str(group), f"{out}.npz"],
+    ):
+        monkeypatch.setattr(sys, "argv", ["neartie", "bank", *words])
+        assert exit_status() == 2
+        told = f"bank=a group of 3 banks, but should be one of them, such as {group}/{first}"
+        assert capsys.readouterr().err == f"neartie: {told} [{group}]\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["glm"]
 
 
 def test_every_row_is_as_likely(tmp_path: Path) -> None:
