@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -18,6 +18,7 @@ import pyarrow as pa
 from .arrow_tables import dtype_name, key_field, tensor_field, to_batch
 from .bank import KEYS, Array, Header, RowBlock
 from .errors import BankError
+from .records import values_digest
 from .schema import (
     HEADER_FILE,
     RANKS_FILE,
@@ -42,6 +43,8 @@ def write_bank(
     header: Header,
     weights: Mapping[str, Array],
     blocks: Iterable[RowBlock],
+    *,
+    batch_digests: bool = True,
 ) -> str:
     """Write a bank and return its digest.
 
@@ -50,11 +53,14 @@ def write_bank(
         header: name, geometry and so on; ``rows`` and ``digest`` come from what is written.
         weights: whole tensors by name.
         blocks: rows in order, all with the same columns; any size, held one batch at a time.
+        batch_digests: whether ``bank.json`` gets a digest for each column of each record batch,
+            by which a reader of parts checks what it reads. False writes the bits of a bank that
+            had none.
 
     Raises:
         BankError: the directory is taken, or the blocks do not fit the header. Nothing is left.
     """
-    with BankWriter(directory, header, weights) as writer:
+    with BankWriter(directory, header, weights, batch_digests=batch_digests) as writer:
         for block in blocks:
             writer.append(block)
         return writer.finish()
@@ -63,7 +69,14 @@ def write_bank(
 class BankWriter:
     """A bank being written; ``finish`` makes it appear, leaving the context without it drops it."""
 
-    def __init__(self, directory: str | Path, header: Header, weights: Mapping[str, Array]) -> None:
+    def __init__(
+        self,
+        directory: str | Path,
+        header: Header,
+        weights: Mapping[str, Array],
+        *,
+        batch_digests: bool = True,
+    ) -> None:
         self._target = Path(directory)
         self._header = header
         self._weights = dict(weights)
@@ -73,6 +86,7 @@ class BankWriter:
         self._pending: list[dict[str, Array]] = []
         self._pending_rows = 0
         self._sinks: dict[str, pa.ipc.RecordBatchFileWriter] = {}
+        self._batches: dict[str, _Batches] | None = {} if batch_digests else None
         self._check_target()
         parent = self._target.absolute().parent
         if not parent.is_dir():
@@ -197,6 +211,8 @@ class BankWriter:
         if file not in self._sinks:
             self._sinks[file] = pa.ipc.new_file(str(self._partial / file), schema)
         self._sinks[file].write_batch(to_batch(schema, columns))
+        if self._batches is not None:
+            self._batches.setdefault(file, _Batches()).add(schema.names, columns)
 
     def finish(self) -> str:
         """Complete the bank under its name and return its digest.
@@ -225,7 +241,7 @@ class BankWriter:
             sink.close()
         self._sinks.clear()
         document = bank_document(self._header, self._rows, self._keys, {**self._tensors, **weights})
-        document["files"] = {name: _measured(self._partial / name) for name in sorted(files)}
+        document["files"] = {name: self._measured(name) for name in sorted(files)}
         text = (json.dumps(document, indent=1, allow_nan=False) + "\n").encode()
         parse_header(text, str(self._target / HEADER_FILE))
         # Last: a directory without bank.json is no bank.
@@ -242,6 +258,13 @@ class BankWriter:
         _sync(self._target.absolute().parent)
         return hashlib.sha256(text).hexdigest()
 
+    def _measured(self, name: str) -> dict[str, Any]:
+        entry = _measured(self._partial / name)
+        if self._batches is not None:
+            batches = self._batches[name]
+            entry["batches"] = {"rows": batches.rows, "sha256": batches.sha256}
+        return entry
+
     def _check_readable(self) -> None:
         """Refuse what the reader would refuse, before it has the bank's name."""
         try:
@@ -249,6 +272,19 @@ class BankWriter:
         except BankError as error:
             where = error.where.replace(str(self._partial), str(self._target))
             raise BankError(error.what, error.got, error.expected, where) from None
+
+
+class _Batches:
+    """Sizes and digests of a file's record batches so far, as ``schema.BatchesModel``."""
+
+    def __init__(self) -> None:
+        self.rows: list[int] = []
+        self.sha256: dict[str, list[str]] = {}
+
+    def add(self, names: Sequence[str], columns: Mapping[str, Array]) -> None:
+        self.rows.append(len(columns[names[0]]))
+        for name in names:
+            self.sha256.setdefault(name, []).append(values_digest(columns[name]))
 
 
 def block_columns(block: RowBlock) -> dict[str, Array]:
