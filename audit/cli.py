@@ -164,7 +164,9 @@ def audit(
     claims: Annotated[
         str | None, typer.Option(help="Claims file to answer from this audit, or route-9-20.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Write the evidence directory here.")] = None,
+    out: Annotated[
+        str | None, typer.Option(help="Write the evidence here: a directory or URL.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Run two paths side by side over banks, widths and ranks, and judge the differences."""

@@ -89,11 +89,15 @@ def is_url(spec: str) -> bool:
     return bool(separator) and scheme.replace("+", "").replace("-", "").isalnum()
 
 
+def local_path(spec: str | Path) -> Path | None:
+    """Return the path of a directory, also of a ``file://`` URL; None for any other URL."""
+    if isinstance(spec, Path) or not is_url(spec):
+        return Path(spec)
+    parts = urlsplit(spec)
+    return Path(url2pathname(parts.path)) if parts.scheme == "file" else None
+
+
 def files_at(spec: str) -> Files:
     """Return the files of a directory or URL; ``file://`` is a directory."""
-    if not is_url(spec):
-        return LocalFiles(Path(spec))
-    parts = urlsplit(spec)
-    if parts.scheme == "file":
-        return LocalFiles(Path(url2pathname(parts.path)))
-    return RemoteFiles(spec)
+    path = local_path(spec)
+    return RemoteFiles(spec) if path is None else LocalFiles(path)
