@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -34,6 +34,12 @@ class Records(ABC):
         self._starts = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
         if self._starts[-1] != records:
             raise BankError("rows", int(self._starts[-1]), records, where)
+
+    def spans(self) -> Iterator[tuple[int, int]]:
+        """Yield the first record of each batch and the one after its last; empty batches not."""
+        for start, stop in pairwise(self._starts.tolist()):
+            if start < stop:
+                yield start, stop
 
     @abstractmethod
     def _part(self, index: int, name: str) -> Array:

@@ -22,6 +22,7 @@ from .arrow_tables import Table, key_field, tensor_field
 from .bank import NO_UNIT, Array, Bank, Header, RowBlock
 from .errors import BankError, InputError
 from .files import Files, files_at
+from .key_checks import check_keys, check_rank_keys
 from .records import Records
 from .remote import RemoteFiles
 from .remote_table import RemoteTable
@@ -30,7 +31,6 @@ from .schema import (
     HEADER_FILE,
     RANKS_FILE,
     ROWS_FILE,
-    STORED_KEYS,
     WEIGHTS_FILE,
     BankModel,
     file_keys,
@@ -42,7 +42,8 @@ if TYPE_CHECKING:
     import torch
 
 VERIFIED_AT_OPEN: Final = 1 << 30
-"""Banks up to this many bytes have every file's sha256 checked when they are opened."""
+"""Banks up to this many bytes have every file's sha256 checked when they are opened; at a URL,
+where batches have digests, the keys alone."""
 
 BLOCK_TENSORS: Final = ("hidden", "logits", "latent_partials", "latent_shards", "logits_shards")
 _OUTPUTS: Final = ("ids", "weights")
@@ -58,8 +59,8 @@ def open_directory(path: str | Path, verify: bool | None = None) -> StoredBank:
             for, each column of each record batch held against its digest.
         verify: whether to check every file's sha256, and every digest of a batch. None checks the
             files of banks up to 1 GiB, but not of a URL whose bank has digests of its batches;
-            sizes, schema, keys and weights are checked always. ``verify_bank`` checks banks of any
-            size.
+            sizes, schema, keys and weights are checked always, but the keys of such a bank above
+            1 GiB, which its writer checked, are not. ``verify_bank`` checks banks of any size.
 
     Raises:
         BankError: anything wrong with a file; names the file and the field.
@@ -69,7 +70,11 @@ def open_directory(path: str | Path, verify: bool | None = None) -> StoredBank:
     where = files.where(HEADER_FILE)
     model, geometry, scoring = parse_header(text, where)
     _check_sizes(files, model)
-    if verify or (verify is None and _verified_at_open(files, model)):
+    remote = isinstance(files, RemoteFiles)
+    small = sum(entry.bytes for entry in model.files.values()) <= VERIFIED_AT_OPEN
+    # Each part of such a bank is checked when it is read.
+    checked_later = remote and all(entry.batches for entry in model.files.values())
+    if verify or (verify is None and small and not checked_later):
         _check_digests(files, model)
     header = Header(
         name=model.name,
@@ -87,20 +92,12 @@ def open_directory(path: str | Path, verify: bool | None = None) -> StoredBank:
     tables = _open_tables(files, model)
     if verify:
         _check_batches(tables, model)
-    _check_tables(tables, files, model)
+    if verify or small or not checked_later:
+        _check_tables(tables, files, model)
     weights = partial(_read_weights, tables, files, model)
-    remote = isinstance(files, RemoteFiles)
     bank = StoredBank(header, model, tables, weights if remote else weights())
     bank.spec = str(path)
     return bank
-
-
-def _verified_at_open(files: Files, model: BankModel) -> bool:
-    """Whether to read every file of a bank to the end when it is opened."""
-    checked_later = all(entry.batches is not None for entry in model.files.values())
-    if isinstance(files, RemoteFiles) and checked_later:
-        return False
-    return sum(entry.bytes for entry in model.files.values()) <= VERIFIED_AT_OPEN
 
 
 def _check_sizes(files: Files, model: BankModel) -> None:
@@ -159,9 +156,9 @@ def _open_tables(files: Files, model: BankModel) -> _Tables:
 
 
 def _check_tables(tables: _Tables, files: Files, model: BankModel) -> None:
-    _check_keys(tables.rows, model, files.where(ROWS_FILE))
+    check_keys(tables.rows, model, files.where(ROWS_FILE))
     if tables.ranks is not None:
-        _check_rank_keys(tables.rows, tables.ranks, model, files.where(RANKS_FILE))
+        check_rank_keys(tables.rows, tables.ranks, model, files.where(RANKS_FILE))
 
 
 def _read_weights(tables: _Tables, files: Files, model: BankModel) -> dict[str, Array]:
@@ -177,45 +174,6 @@ def _read_weights(tables: _Tables, files: Files, model: BankModel) -> dict[str, 
         if name in found:
             check_finite(found[name], name, files.where(WEIGHTS_FILE))
     return found
-
-
-def _check_keys(rows: Records, model: BankModel, where: str) -> None:
-    columns = [rows.column(name, 0, model.rows) for name in STORED_KEYS]
-    if _ascends(columns):
-        return
-    order = np.lexsort(columns[::-1])
-    same = np.ones(model.rows - 1, np.bool_)
-    for column in columns:
-        same &= column[order[1:]] == column[order[:-1]]
-    if same.any():
-        record = int(order[1:][same][0])
-        got = ", ".join(f"{k} {c[record]}" for k, c in zip(STORED_KEYS, columns, strict=True))
-        raise BankError(f"keys[record {record}]", f"{got} twice", "each record once", where)
-
-
-def _ascends(columns: list[Array]) -> bool:
-    """Whether each record's keys are above those of the one before: then none is there twice."""
-    above = np.zeros(len(columns[0]) - 1, np.bool_)
-    equal = ~above
-    for column in columns:
-        above |= equal & (column[1:] > column[:-1])
-        equal &= column[1:] == column[:-1]
-    return bool(above.all())
-
-
-def _check_rank_keys(rows: Records, ranks: Records, model: BankModel, where: str) -> None:
-    count = model.ranks or 1
-    total = model.rows * count
-    for name in STORED_KEYS:
-        got = ranks.column(name, 0, total)
-        if name == "rank":
-            expected = np.tile(np.arange(count), model.rows)
-        else:
-            expected = np.repeat(rows.column(name, 0, model.rows), count)
-        wrong = np.flatnonzero(got != expected)
-        if len(wrong):
-            record = int(wrong[0])
-            raise BankError(f"{name}[record {record}]", got[record], expected[record], where)
 
 
 def check_finite(weight: Array, name: str, where: str) -> None:

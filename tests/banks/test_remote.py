@@ -16,7 +16,7 @@ from random_banks import Kind, assert_same_rows, write_random
 from s3_server import BUCKET, Watched, s3_server, upload
 
 from neartie.audit.cli import exit_status
-from neartie.banks import remote, remote_table
+from neartie.banks import remote, remote_table, store
 from neartie.banks.bank import Header, RowBlock
 from neartie.banks.errors import BankError
 from neartie.banks.geometry import Geometry, ScoringRule
@@ -24,7 +24,7 @@ from neartie.banks.manage import verify_bank
 from neartie.banks.open import open_bank
 from neartie.banks.remote import RemoteFiles, public_url
 from neartie.banks.store import StoredBank, open_directory
-from neartie.banks.write import BATCH_ROWS, write_bank
+from neartie.banks.write import BATCH_ROWS, BankWriter, write_bank
 
 EXPERTS = 64
 ROWS = BATCH_ROWS + 900
@@ -37,10 +37,11 @@ def server() -> Iterator[Watched]:
         yield watched
 
 
-def write_wide(directory: Path) -> None:
+def write_wide(directory: Path, last_row: int = ROWS - 1) -> None:
     """A bank of two batches and ten columns of the same size."""
     rng = np.random.default_rng(0)
     rows = np.arange(ROWS, dtype=np.int32)
+    rows[-1] = last_row
     columns = {n: rng.standard_normal((ROWS, EXPERTS)).astype(np.float32) for n in COLUMNS}
     block = RowBlock(
         0,
@@ -107,6 +108,24 @@ def test_opening_reads_no_row(server: Watched, wide: tuple[Path, str]) -> None:
     open_bank(url)
     # Keys, header, and two footers and heads of batches, each below 4 KiB.
     assert keys + small <= server.sent - before <= keys + small + 4 * 4096
+
+
+def test_opening_a_large_bank_reads_no_key(
+    server: Watched, wide: tuple[Path, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "VERIFIED_AT_OPEN", 100)
+    small = (wide[0] / "bank.json").stat().st_size
+    before = server.sent
+    open_bank(wide[1])
+    assert small <= server.sent - before <= small + 2 * 4096
+    # What another writer did not check is found by verify.
+    with monkeypatch.context() as patch:
+        patch.setattr(BankWriter, "_check_readable", lambda self: None)
+        write_wide(tmp_path / "bank", last_row=3)
+    url = upload(tmp_path / "bank", "twice")
+    open_bank(url)
+    with pytest.raises(BankError, match=r"keys\[record \d+\]=.* row 3, .* twice"):
+        verify_bank(url)
 
 
 def test_rows_of_one_batch_leave_the_other(server: Watched, wide: tuple[Path, str]) -> None:
