@@ -47,27 +47,34 @@ _TRANSIENT_ERRNO: Final = frozenset(
 )
 
 
+_BEFORE_AT: Final = frozenset(("abfs", "abfss", "hdfs"))
+"""Schemes whose URLs name a container or user before the ``@``: ``abfs://container@account/path``."""
+
+
 def public_url(url: str) -> str:
-    """Return a URL for messages: without a user, password, query or fragment."""
+    """Return a URL for messages: without a key, token, password, query or fragment."""
     scheme, _, rest = url.partition("://")
     place = re.split(r"[?#]", rest, maxsplit=1)[0]
     host, slash, path = place.partition("/")
-    return f"{scheme}://{host.rpartition('@')[2]}{slash}{path}"
+    before, _, after = host.rpartition("@")
+    if scheme not in _BEFORE_AT or ":" in before:
+        host = after
+    return f"{scheme}://{host}{slash}{path}"
 
 
 def check_url(url: str) -> None:
     """Refuse a URL with a secret in it: it would be kept in evidence.
 
     Raises:
-        BankError: a password, a fragment, or an option that is not one of a file system's place.
+        BankError: a key or password, a fragment, or an option that is not one of ``_OPTIONS``.
     """
     where = public_url(url)
     try:
         parts = urlsplit(url)
     except ValueError as error:
         raise BankError("URL", where, f"one that can be read ({error})", "URL") from None
-    if "@" in parts.netloc or "@" in parts.query:
-        expected = "without credentials, which belong in the environment"
+    if public_url(url) != url.partition("?")[0] or "@" in parts.query:
+        expected = "without credentials (they belong in the environment) and without #"
         raise BankError("URL", where, expected, "URL")
     for name, _ in parse_qsl(parts.query, keep_blank_values=True):
         if name not in _OPTIONS:
@@ -161,14 +168,12 @@ class RemoteFile:
     Attributes:
         where: its name for messages.
         size: bytes.
-        moved: bytes that were asked for so far.
     """
 
     def __init__(self, system: fs.FileSystem, path: str, where: str) -> None:
         self.where = where
         self._file = retried(lambda: system.open_input_file(path), where)
         self.size: int = retried(self._file.size, where)
-        self.moved = 0
         self._small: OrderedDict[tuple[int, int], bytes] = OrderedDict()
         self._footer_start = self.size
         self._footer = b""
@@ -178,9 +183,7 @@ class RemoteFile:
         count = max(min(count, self.size - start), 0)
         if not count:
             return b""
-        content = retried(lambda: self._whole(start, count), self.where)
-        self.moved += count
-        return content
+        return retried(lambda: self._whole(start, count), self.where)
 
     def _whole(self, start: int, count: int) -> bytes:
         content: bytes = self._file.read_at(count, start)
@@ -276,11 +279,6 @@ class RemoteFiles:
             file = RemoteFile(self._system, f"{self._root}/{name}", self.where(name))
             self._opened[name] = file
         return self._opened[name]
-
-    @property
-    def moved(self) -> int:
-        """Bytes of all files that were asked for so far."""
-        return sum(file.moved for file in self._opened.values())
 
     def size(self, name: str) -> int:
         """Return the size in bytes."""

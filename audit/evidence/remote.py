@@ -65,7 +65,7 @@ def check_url_target(url: str) -> None:
         raise InputError("out", where, "a new or empty directory", "--out")
     try:
         _put(system, f"{root}/{_PROBE}", b"", where)
-        retried(lambda: system.delete_file(f"{root}/{_PROBE}"), where)
+        _delete(system, f"{root}/{_PROBE}", where)
     except BankError as error:
         raise _unwritable(where, error) from None
 
@@ -109,11 +109,15 @@ def _put(system: fs.FileSystem, path: str, content: bytes, where: str) -> None:
     retried(put, where)
 
 
+def _delete(system: fs.FileSystem, path: str, where: str) -> None:
+    retried(lambda: system.delete_file(path), where)
+
+
 def _remove(system: fs.FileSystem, paths: list[str], where: str) -> None:
     # The manifest first: what is left, if the rest cannot be removed, is no evidence.
     for path in reversed(paths):
         try:
-            retried(lambda path=path: system.delete_file(path), where)  # type: ignore[misc]
+            _delete(system, path, where)
         except BankError:
             continue
 

@@ -191,6 +191,11 @@ def test_an_interrupt_after_the_manifest_tells_that_it_is_whole(stored: str) -> 
         raise KeyboardInterrupt
 
 
+def test_an_assertion_keeps_its_evidence_here() -> None:
+    with pytest.raises(InputError, match=r"out=s3://banks/kept, but should be a directory, not"):
+        neartie.assert_equivalent("general", "route", "k3-mini/tie-witness", out="s3://banks/kept")
+
+
 def test_evidence_at_a_url_is_not_signed_there(run: Any, stored: str, tmp_path: Path) -> None:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.serialization import (
