@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -200,6 +201,9 @@ def check_target(out: str | Path) -> None:
     if target is None:
         check_url_target(str(out))
         return
+    # What pathlib makes of a URL.
+    if re.match(r"[a-z][a-z0-9+.-]+:/[^/]", str(out)):
+        raise InputError("out", out, "a path, or a URL as text", "--out")
     try:
         if target.is_dir() and any(target.iterdir()):
             raise InputError("out", target, "a new or empty directory", "--out")

@@ -1,10 +1,11 @@
 """Evidence in object storage, against a server that speaks S3."""
 
+import io
 import json
 import sys
 from collections.abc import Iterator
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyarrow import fs
@@ -16,7 +17,7 @@ from neartie.audit.evidence import remote as evidence_remote
 from neartie.audit.evidence.load import load_evidence
 from neartie.audit.evidence.manifest import MANIFEST_FILE
 from neartie.audit.evidence.verify import verify_evidence
-from neartie.audit.evidence.write import keeping, write_gate_evidence
+from neartie.audit.evidence.write import check_target, keeping, write_gate_evidence
 from neartie.audit.gate.run import run_gate
 from neartie.audit.progress import Interrupted
 from neartie.banks import remote
@@ -44,17 +45,44 @@ def bank(server: Watched, tmp_path_factory: pytest.TempPathFactory) -> str:
     return upload(place, "small")
 
 
-@pytest.fixture(scope="module")
-def local(bank: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Evidence of an audit of the remote bank, in a directory."""
-    result = neartie.run_audit([bank], rows=[9, 12], ranks=2, gate=False)
-    return result.write(tmp_path_factory.mktemp("evidence") / "out")
+WRITTEN = f"s3://{BUCKET}/written/by/audit"
+
+
+def command(*words: str) -> tuple[int, str, str]:
+    """Run the command line; return its exit status, stdout and stderr."""
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+        patch.setattr(sys, "argv", ["neartie", *words])
+        status = exit_status()
+    return status, out.getvalue(), err.getvalue()
+
+
+def audit_words(bank: str) -> list[str]:
+    return ["audit", bank, "--rows", "9", "--ranks", "2", "--no-gate", "--out", WRITTEN]
 
 
 @pytest.fixture(scope="module")
-def stored(local: Path) -> str:
-    """The same evidence, copied to a URL."""
-    return upload(local, "stored")
+def stored(server: Watched, bank: str) -> str:
+    """Evidence of an audit of the remote bank, written to a URL by the command line."""
+    server.requests.clear()
+    status, told, _ = command(*audit_words(bank))
+    assert status == 3
+    assert told.endswith(f"evidence in {WRITTEN}\n")
+    puts = [line for line in server.requests if line.startswith("PUT")]
+    # The probe, and the mark of an empty directory that its removal leaves.
+    puts = [line for line in puts if not line.endswith((".probe.partial", "/"))]
+    assert len(puts) == len(listed("written/by/audit"))
+    assert puts[-1].endswith(MANIFEST_FILE)
+    return WRITTEN
+
+
+@pytest.fixture(scope="module")
+def local(stored: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same evidence, copied into a directory."""
+    place = tmp_path_factory.mktemp("evidence")
+    system, root = fs.FileSystem.from_uri(stored)
+    fs.copy_files(root, str(place), system, fs.LocalFileSystem())
+    return place
 
 
 def listed(name: str) -> set[str]:
@@ -68,50 +96,27 @@ def remove(name: str) -> None:
     system.delete_file(f"{BUCKET}/{name}")
 
 
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
-    """The command line: exit status, stdout and stderr."""
-
-    def command(*words: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["neartie", *words])
-        status = exit_status()
-        out, err = capsys.readouterr()
-        return status, out, err
-
-    return command
-
-
-def test_an_audit_writes_to_a_url_and_verify_reads_it(run: Any, server: Watched, bank: str) -> None:
-    out = f"s3://{BUCKET}/written/by/audit"
-    server.requests.clear()
-    words = ["audit", bank, "--rows", "9", "--ranks", "2", "--no-gate", "--out", out]
-    status, told, _ = run(*words)
-    assert status == 3
-    assert told.endswith(f"evidence in {out}\n")
-    puts = [line for line in server.requests if line.startswith("PUT")]
-    # The probe, and the mark of an empty directory that its removal leaves.
-    puts = [line for line in puts if not line.endswith((".probe.partial", "/"))]
-    assert len(puts) == len(listed("written/by/audit"))
-    assert puts[-1].endswith(MANIFEST_FILE)
-    status, told, _ = run("verify", out, "--json")
+def test_what_an_audit_wrote_is_verified(stored: str, bank: str) -> None:
+    status, told, _ = command("verify", stored, "--json")
     found = json.loads(told)
     assert (status, found["state"], found["problems"]) == (0, "PASS", [])
     assert "digests of 1 of 1 banks" in found["checked"]
-    record = load_evidence(out).record
-    assert record["banks"][0]["spec"] == bank
-    status, told, err = run(*words)
+    assert load_evidence(stored).record["banks"][0]["spec"] == bank
+
+
+def test_evidence_is_not_overwritten(stored: str, bank: str) -> None:
+    status, told, err = command(*audit_words(bank))
     assert (status, told) == (2, "")
-    assert err == f"neartie: out={out}, but should be a new or empty directory [--out]\n"
+    assert err == f"neartie: out={stored}, but should be a new or empty directory [--out]\n"
 
 
-def test_every_reader_reads_a_url(run: Any, local: Path, stored: str) -> None:
+def test_every_reader_reads_a_url(local: Path, stored: str) -> None:
     def same(*words: str) -> None:
-        here = run(*[word.replace("EVIDENCE", str(local)) for word in words])
-        there = run(*[word.replace("EVIDENCE", stored) for word in words])
+        here = command(*[word.replace("EVIDENCE", str(local)) for word in words])
+        there = command(*[word.replace("EVIDENCE", stored) for word in words])
         assert there == (here[0], here[1].replace(str(local), stored), here[2])
         assert here[0] != 2
 
-    same("verify", "EVIDENCE")
     same("report", "EVIDENCE")
     same("report", "EVIDENCE", "--trailer")
     same("diff", "EVIDENCE", "EVIDENCE")
@@ -144,12 +149,12 @@ def test_a_changed_file_is_found(local: Path, server: Watched) -> None:
     assert [(p.code, p.where) for p in problems] == [("changed_file", "report.md")]
 
 
-def test_without_a_manifest_nobody_reads_it(run: Any, local: Path, server: Watched) -> None:
+def test_without_a_manifest_nobody_reads_it(local: Path, server: Watched) -> None:
     url = upload(local, "unfinished")
     remove(f"unfinished/{MANIFEST_FILE}")
     expected = f"neartie: evidence={url}, but should be a directory with manifest.json"
     for words in (["verify", url], ["report", url], ["diff", url, url], ["history", url]):
-        status, told, err = run(*words)
+        status, told, err = command(*words)
         assert (status, told, err.count("\n")) == (2, "", 1)
         assert err.startswith(expected)
 
@@ -174,14 +179,19 @@ def test_a_put_that_fails_leaves_nothing(
     assert listed("broken") == set()
 
 
-def test_a_url_that_cannot_be_written_is_refused_before_the_audit(run: Any, bank: str) -> None:
-    status, told, err = run("audit", bank, "--out", "s3://no-such-bucket/out")
+def test_a_url_that_cannot_be_written_is_refused_before_the_audit(bank: str) -> None:
+    status, told, err = command("audit", bank, "--out", "s3://no-such-bucket/out")
     assert (status, told, err.count("\n")) == (2, "", 1)
     assert err.startswith("neartie: out=s3://no-such-bucket/out, but should be a directory that")
     assert "test-secret" not in err
-    status, told, err = run("audit", bank, "--out", "s3://key:hidden@banks/out")
+    status, told, err = command("audit", bank, "--out", "s3://key:hidden@banks/out")
     assert (status, told, err.count("\n")) == (2, "", 1)
     assert "hidden" not in err
+
+
+def test_a_url_as_a_path_is_no_directory() -> None:
+    with pytest.raises(InputError, match=r"out=s3:/banks/out, but should be a path, or a URL as"):
+        check_target(Path("s3://banks/out"))
 
 
 def test_an_interrupt_after_the_manifest_tells_that_it_is_whole(stored: str) -> None:
@@ -196,7 +206,7 @@ def test_an_assertion_keeps_its_evidence_here() -> None:
         neartie.assert_equivalent("general", "route", "k3-mini/tie-witness", out="s3://banks/kept")
 
 
-def test_evidence_at_a_url_is_not_signed_there(run: Any, stored: str, tmp_path: Path) -> None:
+def test_evidence_at_a_url_is_not_signed_there(stored: str, tmp_path: Path) -> None:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.serialization import (
         Encoding,
@@ -207,6 +217,6 @@ def test_evidence_at_a_url_is_not_signed_there(run: Any, stored: str, tmp_path: 
     key = tmp_path / "key.pem"
     made = Ed25519PrivateKey.generate()
     key.write_bytes(made.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
-    status, told, err = run("sign", stored, "--key", str(key), "--signer", "me")
+    status, told, err = command("sign", stored, "--key", str(key), "--signer", "me")
     assert (status, told) == (2, "")
     assert err.startswith(f"neartie: evidence={stored}, but should be a directory of this machine")

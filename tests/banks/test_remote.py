@@ -26,7 +26,7 @@ from neartie.banks.remote import RemoteFiles, public_url
 from neartie.banks.store import StoredBank, open_directory
 from neartie.banks.write import BATCH_ROWS, BankWriter, write_bank
 
-EXPERTS = 64
+EXPERTS = 32
 ROWS = BATCH_ROWS + 900
 COLUMNS = ["logits", *(f"extra{n}" for n in range(9))]
 
@@ -148,8 +148,8 @@ def test_what_is_held_is_bounded(
     cache = remote_table.ColumnCache(3 * column)
     monkeypatch.setattr(remote_table, "CACHE", cache)
     bank = open_stored(wide[1])
-    for start in range(0, ROWS, 500):
-        bank.read(start, min(start + 500, ROWS))
+    for start in range(0, ROWS, 2048):
+        bank.read(start, min(start + 2048, ROWS))
         assert 0 < cache.bytes <= 3 * column
     bank.read(0, 10)
     bank.forget(0, BATCH_ROWS)
