@@ -84,8 +84,13 @@ class Records(ABC):
             BankError: the first that is another; names column and batch.
         """
         lengths = np.diff(self._starts).tolist()
-        if lengths != list(batches.rows):
-            raise BankError("rows of batches", lengths, f"{list(batches.rows)}", self._where)
+        if len(lengths) != len(batches.rows):
+            expected = f"{len(batches.rows)} as in bank.json"
+            raise BankError("batches", len(lengths), expected, self._where)
+        for index, (found, rows) in enumerate(zip(lengths, batches.rows, strict=True)):
+            if found != rows:
+                expected = f"{rows} as in bank.json"
+                raise BankError(f"rows of batch {index}", found, expected, self._where)
         for name, expected in batches.sha256.items():
             for index, digest in enumerate(expected):
                 check_digest(self._part(index, name), digest, name, index, self._where)

@@ -205,6 +205,28 @@ def test_a_digest_that_no_value_has_is_found_by_verify(tmp_path: Path) -> None:
         open_bank(tmp_path / "bank")
 
 
+def test_batches_of_another_size_are_found(
+    server: Watched, wide: tuple[Path, str], tmp_path: Path
+) -> None:
+    write_wide(tmp_path / "bank")
+    path = tmp_path / "bank" / "bank.json"
+    document = json.loads(path.read_text())
+    batches = document["files"]["rows.arrow"]["batches"]
+    batches["rows"] = [BATCH_ROWS - 1, 901]
+    path.write_text(json.dumps(document))
+    with pytest.raises(BankError, match="rows of batch 0=4096, but should be 4095 as in"):
+        verify_bank(str(tmp_path / "bank"))
+    url = upload(tmp_path / "bank", "sizes")
+    with pytest.raises(BankError, match="rows of column layer, batch 0=4096, but should be 4095"):
+        open_bank(url)
+    batches["rows"] = [ROWS]
+    batches["sha256"] = {name: ["0" * 64] for name in batches["sha256"]}
+    path.write_text(json.dumps(document))
+    for place in (str(tmp_path / "bank"), upload(tmp_path / "bank", "sizes")):
+        with pytest.raises(BankError, match=r"batches=2, but should be 1 as in bank.json"):
+            verify_bank(place)
+
+
 def without_batches(directory: Path) -> None:
     """What an older version wrote."""
     path = directory / "bank.json"
