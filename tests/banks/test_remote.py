@@ -280,6 +280,7 @@ class FlakyFile(io.BytesIO):
 
 @pytest.fixture
 def flaky(tmp_path: Path) -> StoredBank:
+    Flaky.faults.clear()
     fsspec.register_implementation("flaky", Flaky, clobber=True)
     write_random(Kind("hidden", 5, 3), tmp_path / "bank")
     fsspec.filesystem("memory").put(str(tmp_path / "bank"), "/flaky", recursive=True)
