@@ -177,7 +177,9 @@ def audit(
     claims: Annotated[
         str | None, typer.Option(help="Claims file to answer from this audit, or route-9-20.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Write the evidence directory here.")] = None,
+    out: Annotated[
+        str | None, typer.Option(help="Write the evidence here: a directory or URL.")
+    ] = None,
     plan_only: Annotated[
         bool, typer.Option("--plan-only", help="Tell rows, bytes, time, memory; run nothing.")
     ] = False,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -19,7 +18,7 @@ claims_app = typer.Typer(
 def check(
     file: Annotated[str, typer.Argument(help="TOML file, or a shipped one: route-9-20.")],
     directories: Annotated[
-        list[Path] | None, typer.Argument(help="Evidence directories of audits and gates.")
+        list[str] | None, typer.Argument(help="Evidence directories or URLs, audits and gates.")
     ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON document on stdout.")

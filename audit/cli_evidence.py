@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from .evidence.keys import PublicKey
     from .evidence.load import Evidence
 
-Directory = Annotated[Path, typer.Argument(help="As --out wrote it.")]
+Directory = Annotated[str, typer.Argument(help="Directory or URL, as --out wrote it.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 
 

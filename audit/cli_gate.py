@@ -38,7 +38,9 @@ def gate(
         str | None, typer.Option(help="HOST:PORT of a Ray cluster that runs, or auto.")
     ] = None,
     policy: Annotated[Path | None, typer.Option(help="TOML file with limits.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Write the evidence directory here.")] = None,
+    out: Annotated[
+        str | None, typer.Option(help="Write the evidence here: a directory or URL.")
+    ] = None,
     work: Annotated[
         Path | None, typer.Option(help="Keep finished shards here; the next run goes on from it.")
     ] = None,

@@ -13,7 +13,7 @@ from rich.console import Console
 
 PASSPHRASE: Final = "NEARTIE_KEY_PASSPHRASE"
 
-Directory = Annotated[Path, typer.Argument(help="An evidence directory.")]
+Directory = Annotated[str, typer.Argument(help="An evidence directory.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 
 
@@ -60,8 +60,8 @@ def _passphrase() -> str | None:
 
 
 def diff(
-    first: Annotated[Path, typer.Argument(help="Evidence directory of the older run.")],
-    second: Annotated[Path, typer.Argument(help="Evidence directory of the newer run.")],
+    first: Annotated[str, typer.Argument(help="Evidence directory or URL of the older run.")],
+    second: Annotated[str, typer.Argument(help="Evidence directory or URL of the newer run.")],
     as_json: Json = False,
 ) -> None:
     """Compare two audits, or two gates; exit status 1 where the second is worse."""
@@ -78,7 +78,7 @@ def diff(
 
 
 def history(
-    directories: Annotated[list[Path], typer.Argument(help="Evidence directories.")],
+    directories: Annotated[list[str], typer.Argument(help="Evidence directories or URLs.")],
     as_json: Json = False,
 ) -> None:
     """Show every figure over many audits beside its limit, and which ones drift."""

@@ -10,8 +10,10 @@ from typing import Any, Final, Literal, NoReturn
 
 from ..banks.bank import Bank
 from ..banks.errors import InputError
+from ..banks.files import local_path
 from ..banks.memory import store_bank
 from ..banks.open import expand_banks
+from ..banks.remote import public_url
 from ..kernels.contract import Path as FrontPath
 from .evidence.write import check_target
 from .kept_evidence import BANKS, next_directory
@@ -91,7 +93,7 @@ def assert_equivalent(
     """
     __tracebackhide__ = True
     _check(allow, on_not_run)
-    place = Path(out) if out is not None else next_directory()
+    place = next_directory() if out is None else _directory(out)
     if place is not None:
         check_target(place)
     banks = _banks(bank, place)
@@ -181,6 +183,14 @@ def _banks(
         bank if bank.opens_again else _stored(bank, place, number)
         for number, bank in enumerate(banks, start=1)
     ]
+
+
+def _directory(out: str | Path) -> Path:
+    """The directory of evidence; banks are kept beside it, so it lies on this machine."""
+    place = local_path(out)
+    if place is None:
+        raise InputError("out", public_url(str(out)), "a directory, not a URL", "assert_equivalent")
+    return place
 
 
 def _stored(bank: Bank, place: Path, number: int) -> Bank:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import overload
 
 from .evidence.write import write_evidence
 from .metrics.worst_weight import WorstWeight
@@ -46,8 +47,12 @@ class AuditResult(AuditRecord):
         """Return the report that is pasted into a pull request."""
         return render_markdown(self)
 
-    def write(self, directory: str | Path) -> Path:
-        """Write the evidence directory in one step and return its path.
+    @overload
+    def write(self, directory: Path) -> Path: ...
+    @overload
+    def write(self, directory: str | Path) -> Path | str: ...
+    def write(self, directory: str | Path) -> Path | str:
+        """Write the evidence directory in one step and return its path, or its URL.
 
         Raises:
             InputError: the directory exists and is not empty.

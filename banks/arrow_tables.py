@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -14,6 +13,7 @@ import pyarrow as pa
 
 from .errors import BankError
 from .pages import unmap
+from .records import Records
 from .schema import DTYPES
 
 Array = npt.NDArray[Any]
@@ -87,7 +87,7 @@ def to_batch(schema: pa.Schema, columns: Mapping[str, Array]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-class Table:
+class Table(Records):
     """An Arrow IPC file read in place.
 
     Args:
@@ -101,81 +101,22 @@ class Table:
     """
 
     def __init__(self, source: pa.NativeFile, schema: pa.Schema, records: int, where: str) -> None:
-        self._where = where
         try:
             reader = pa.ipc.open_file(source)
             batches = [reader.get_batch(i) for i in range(reader.num_record_batches)]
             for batch in batches:
                 batch.validate()
         except (pa.ArrowException, OSError) as error:
-            raise BankError("file", _first_line(error), "a whole Arrow IPC file", where) from None
-        try:
-            self._check_schema(reader.schema, schema)
-        # Names are only decoded when they are asked for.
-        except UnicodeDecodeError:
-            raise BankError("column", "a name that is no UTF-8", "text", where) from None
+            raise BankError("file", first_line(error), "a whole Arrow IPC file", where) from None
+        check_schema(reader, schema, where)
         self._batches = batches
         self._mapped = isinstance(source, pa.MemoryMappedFile)
-        lengths = [batch.num_rows for batch in batches]
-        self._starts = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
-        if self._starts[-1] != records:
-            raise BankError("rows", int(self._starts[-1]), records, where)
-        self._check_nulls()
+        super().__init__([batch.num_rows for batch in batches], records, where)
+        for batch in batches:
+            check_nulls(batch, where)
 
-    def _check_schema(self, got: pa.Schema, expected: pa.Schema) -> None:
-        for field in expected:
-            count = got.names.count(field.name)
-            if count != 1:
-                found = f"{count} times" if count else "nothing"
-                raise BankError(f"column {field.name}", found, "present once", self._where)
-            other = got.field(field.name)
-            if other.type != field.type or other.nullable:
-                found = f"{other.type}{' with nulls' if other.nullable else ''}"
-                raise BankError(f"column {field.name}", found, field.type, self._where)
-            if dict(other.metadata or {}) != dict(field.metadata or {}):
-                raise BankError(
-                    f"column {field.name} metadata", other.metadata, field.metadata, self._where
-                )
-        for name in got.names:
-            if name not in expected.names:
-                raise BankError(f"column {name}", "present", "absent", self._where)
-
-    def _check_nulls(self) -> None:
-        for batch in self._batches:
-            for field, column in zip(batch.schema, batch.columns, strict=True):
-                nulls = column.null_count
-                if pa.types.is_fixed_size_list(field.type):
-                    nulls += column.values.null_count
-                if nulls:
-                    raise BankError(f"column {field.name}", f"{nulls} nulls", "none", self._where)
-
-    def column(self, name: str, start: int, stop: int) -> Array:
-        """Return records start..stop [record, ...]: a read-only view inside one batch, else a copy.
-
-        The dtype is the tensor's own, such as ml_dtypes.bfloat16.
-        """
-        pieces = []
-        first = int(np.searchsorted(self._starts, start, side="right")) - 1
-        for index in range(first, len(self._batches)):
-            low, high = int(self._starts[index]), int(self._starts[index + 1])
-            if low >= stop:
-                break
-            part = _as_numpy(self._batches[index], name)
-            pieces.append(part[max(start - low, 0) : min(stop, high) - low])
-        pieces = [piece for piece in pieces if len(piece)]
-        return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
-
-    def take(self, name: str, records: npt.NDArray[np.int64]) -> Array:
-        """Return single records [n, ...] by their numbers, ascending; only they are read."""
-        if not len(records):
-            return self.column(name, 0, 1)[:0]
-        ends = np.searchsorted(records, self._starts)
-        pieces = []
-        for index, (first, last) in enumerate(pairwise(ends.tolist())):
-            if first < last:
-                part = _as_numpy(self._batches[index], name)
-                pieces.append(part[records[first:last] - self._starts[index]])
-        return np.concatenate(pieces)
+    def _part(self, index: int, name: str) -> Array:
+        return as_numpy(self._batches[index], name)
 
     def forget(self, names: Sequence[str], start: int, stop: int) -> None:
         """Give the memory of mapped records back to the system, which reads them again if need be.
@@ -187,10 +128,55 @@ class Table:
         for index, batch in enumerate(self._batches):
             if start <= self._starts[index] and self._starts[index + 1] <= stop:
                 for name in names:
-                    unmap(_as_numpy(batch, name))
+                    unmap(as_numpy(batch, name))
 
 
-def _as_numpy(batch: pa.RecordBatch, name: str) -> Array:
+def check_schema(reader: pa.RecordBatchReader, expected: pa.Schema, where: str) -> None:
+    """Refuse a file whose columns are not the expected ones, in name, type and metadata.
+
+    Raises:
+        BankError: names the column.
+    """
+    try:
+        _check_schema(reader.schema, expected, where)
+    # Names are only decoded when they are asked for.
+    except UnicodeDecodeError:
+        raise BankError("column", "a name that is no UTF-8", "text", where) from None
+
+
+def _check_schema(got: pa.Schema, expected: pa.Schema, where: str) -> None:
+    for field in expected:
+        count = got.names.count(field.name)
+        if count != 1:
+            found = f"{count} times" if count else "nothing"
+            raise BankError(f"column {field.name}", found, "present once", where)
+        other = got.field(field.name)
+        if other.type != field.type or other.nullable:
+            found = f"{other.type}{' with nulls' if other.nullable else ''}"
+            raise BankError(f"column {field.name}", found, field.type, where)
+        if dict(other.metadata or {}) != dict(field.metadata or {}):
+            raise BankError(f"column {field.name} metadata", other.metadata, field.metadata, where)
+    for name in got.names:
+        if name not in expected.names:
+            raise BankError(f"column {name}", "present", "absent", where)
+
+
+def check_nulls(batch: pa.RecordBatch, where: str) -> None:
+    """Refuse a batch with a null in it.
+
+    Raises:
+        BankError: names the column.
+    """
+    for field, column in zip(batch.schema, batch.columns, strict=True):
+        nulls = column.null_count
+        if pa.types.is_fixed_size_list(field.type):
+            nulls += column.values.null_count
+        if nulls:
+            raise BankError(f"column {field.name}", f"{nulls} nulls", "none", where)
+
+
+def as_numpy(batch: pa.RecordBatch, name: str) -> Array:
+    """Return a column of a batch [record, ...], a view of its memory."""
     field = batch.schema.field(name)
     column = batch.column(name)
     if not pa.types.is_fixed_size_list(field.type):
@@ -203,5 +189,6 @@ def _as_numpy(batch: pa.RecordBatch, name: str) -> Array:
     return shaped
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's text, or its kind."""
     return str(error).splitlines()[0] if str(error) else type(error).__name__

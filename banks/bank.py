@@ -100,10 +100,13 @@ class Bank(ABC):
         threads_may_read: whether several threads may read at once; a bank that keeps what it read
             last says no.
         opens_again: whether ``spec`` opens this bank in another process.
+        batch_digests: whether a copy with this bank's digest needs a digest of each record batch
+            in its ``bank.json``; older banks on disk have none.
     """
 
     threads_may_read: bool = False
     opens_again: bool = True
+    batch_digests: bool = True
 
     def __init__(
         self, header: Header, weights: Mapping[str, Array] | Callable[[], Mapping[str, Array]]

@@ -1,4 +1,4 @@
-"""Where a bank's files lie: a directory, mapped into memory, or a URL, read into memory."""
+"""Where a bank's files lie: a directory, mapped into memory, or a URL, read by ranges."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 import pyarrow as pa
-from pyarrow import fs
 
 from .errors import BankError
+from .remote import RemoteFiles
 
 
 class Files(Protocol):
@@ -83,60 +83,21 @@ class LocalFiles:
             raise BankError("file", error, "readable", self.where(name)) from None
 
 
-class RemoteFiles:
-    """Files below a URL that pyarrow or fsspec can open; each is fetched once."""
-
-    def __init__(self, url: str) -> None:
-        self._url = url.rstrip("/")
-        try:
-            self._system, self._root = fs.FileSystem.from_uri(self._url)
-        except (pa.ArrowException, OSError, ValueError, ImportError) as error:
-            raise BankError("URL", url, f"one that can be opened ({error})", "bank") from None
-        self._content: dict[str, pa.Buffer] = {}
-
-    def where(self, name: str) -> str:
-        """Return the file's URL."""
-        return f"{self._url}/{name}"
-
-    def _fetch(self, name: str) -> pa.Buffer:
-        if name not in self._content:
-            try:
-                with self._system.open_input_file(f"{self._root}/{name}") as file:
-                    self._content[name] = file.read_buffer()
-            except FileNotFoundError:
-                raise BankError("file", "nothing", "present", self.where(name)) from None
-            except (pa.ArrowException, OSError, ValueError) as error:
-                raise BankError("file", error, "readable", self.where(name)) from None
-        return self._content[name]
-
-    def size(self, name: str) -> int:
-        """Return the size in bytes."""
-        return int(self._fetch(name).size)
-
-    def read(self, name: str) -> bytes:
-        """Return the content."""
-        return bytes(self._fetch(name))
-
-    def sha256(self, name: str) -> str:
-        """Return the digest of the content in hex."""
-        return hashlib.sha256(self._fetch(name)).hexdigest()
-
-    def open(self, name: str) -> pa.NativeFile:
-        """Return a reader over the fetched bytes."""
-        return pa.BufferReader(self._fetch(name))
-
-
 def is_url(spec: str) -> bool:
     """Return whether a bank's spec is a URL rather than a path or generator."""
     scheme, separator, _ = spec.partition("://")
     return bool(separator) and scheme.replace("+", "").replace("-", "").isalnum()
 
 
+def local_path(spec: str | Path) -> Path | None:
+    """Return the path of a directory, also of a ``file://`` URL; None for any other URL."""
+    if isinstance(spec, Path) or not is_url(spec):
+        return Path(spec)
+    parts = urlsplit(spec)
+    return Path(url2pathname(parts.path)) if parts.scheme == "file" else None
+
+
 def files_at(spec: str) -> Files:
     """Return the files of a directory or URL; ``file://`` is a directory."""
-    if not is_url(spec):
-        return LocalFiles(Path(spec))
-    parts = urlsplit(spec)
-    if parts.scheme == "file":
-        return LocalFiles(Path(url2pathname(parts.path)))
-    return RemoteFiles(spec)
+    path = local_path(spec)
+    return RemoteFiles(spec) if path is None else LocalFiles(path)

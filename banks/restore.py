@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from .interchange import Column, Content, as_dtype, column, steps
 from .schema import DTYPES, RANKS_FILE, ROWS_FILE, WEIGHTS_FILE, BankModel, parse_header
 from .store import BLOCK_TENSORS
 from .write import RANKED, bank_document, block_columns, write_bank
+
+_BATCH_DIGESTS: Final = "batch_digests"
+"""Of an exported header: the bank had a digest for each record batch, and gets them again."""
 
 
 def bank_content(bank: Bank) -> Content:
@@ -41,6 +44,8 @@ def bank_content(bank: Bank) -> Content:
     columns = {name: row_column(name, values) for name, values in first.items()}
     columns |= {name: column(values) for name, values in bank.weights.items()}
     header = _document(bank, first)
+    if bank.batch_digests:
+        header[_BATCH_DIGESTS] = True
     return Content(bank.name, columns, json.loads(json.dumps(header, allow_nan=False)))
 
 
@@ -73,7 +78,7 @@ def read_header(content: Content) -> tuple[BankModel, Geometry, ScoringRule]:
         BankError: a wrong field, or columns that are not as the header says.
     """
     assert content.header is not None
-    document = dict(content.header)
+    document = {key: value for key, value in content.header.items() if key != _BATCH_DIGESTS}
     tensors = document.get("tensors")
     kinds: list[Any] = list(tensors.values()) if isinstance(tensors, Mapping) else []
     held = [kind.get("file") for kind in kinds if isinstance(kind, Mapping)]
@@ -147,7 +152,8 @@ def restore_bank(content: Content, directory: str | Path, name: str | None = Non
             }
             yield row_block(start, columns, tuple(model.keys), tuple(model.recorded))
 
-    return write_bank(directory, header, weights, blocks())
+    digested = content.header is not None and content.header.get(_BATCH_DIGESTS) is True
+    return write_bank(directory, header, weights, blocks(), batch_digests=digested)
 
 
 def row_block(

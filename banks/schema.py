@@ -36,6 +36,7 @@ _PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 Layout = Literal["replicated", "column", "partial"]
 Count = Annotated[int, Field(ge=1)]
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]*$")]
 PathName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_-]*$")]
 
@@ -87,11 +88,22 @@ class RecordedModel(_Model):
     """Rows per launch when they were recorded; null where unknown."""
 
 
+class BatchesModel(_Model):
+    """Sizes and digests of a file's record batches."""
+
+    rows: tuple[Count, ...]
+    """Records of each batch."""
+    sha256: dict[Name, tuple[Digest, ...]]
+    """Of each column: a digest of its values for each batch."""
+
+
 class FileModel(_Model):
     """Size and digest of one file."""
 
     bytes: Count
-    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    sha256: Digest
+    batches: BatchesModel | None = None
+    """Absent in older banks: a reader of parts has nothing to hold them against."""
 
 
 class ProvenanceModel(BaseModel):
@@ -160,6 +172,7 @@ def parse_header(text: bytes, where: str) -> tuple[BankModel, Geometry, ScoringR
         raise BankError(error.what, error.got, error.expected, where) from None
     _check_files(model, where)
     _check_tensors(model, geometry, where)
+    _check_batches(model, where)
     return model, geometry, scoring
 
 
@@ -225,6 +238,39 @@ def _check_files(model: BankModel, where: str) -> None:
         if tensor.dtype not in DTYPES:
             known = ", ".join(DTYPES)
             raise BankError(f"tensors.{name}.dtype", repr(tensor.dtype), f"one of {known}", where)
+
+
+def _check_batches(model: BankModel, where: str) -> None:
+    for file, entry in model.files.items():
+        if entry.batches is None:
+            continue
+        place = f"files.{file}.batches"
+        records, lengths = file_records(model, file), entry.batches.rows
+        if sum(lengths) != records:
+            raise BankError(f"{place}.rows", f"{sum(lengths)} in all", records, where)
+        columns = {*file_keys(model, file)}
+        columns |= {name for name, tensor in model.tensors.items() if tensor.file == file}
+        for name in sorted(columns ^ entry.batches.sha256.keys()):
+            found, expected = ("nothing", "present") if name in columns else ("present", "absent")
+            raise BankError(f"{place}.sha256.{name}", found, expected, where)
+        for name, digests in entry.batches.sha256.items():
+            if len(digests) != len(lengths):
+                what = f"{place}.sha256.{name}"
+                raise BankError(what, f"{len(digests)} digests", len(lengths), where)
+
+
+def file_keys(model: BankModel, file: str) -> dict[str, str]:
+    """Return the dtypes of a file's key columns by name."""
+    if file == WEIGHTS_FILE:
+        return {}
+    if file == RANKS_FILE:
+        return {name: dtype for name, dtype in model.keys.items() if name in STORED_KEYS}
+    return dict(model.keys)
+
+
+def file_records(model: BankModel, file: str) -> int:
+    """Return the number of records that a file has."""
+    return {WEIGHTS_FILE: 1, RANKS_FILE: model.rows * (model.ranks or 1)}.get(file, model.rows)
 
 
 def _check_tensors(model: BankModel, geometry: Geometry, where: str) -> None:

@@ -8,7 +8,9 @@ weights.arrow (one record). Nothing is unpickled. The writer is in ``write``.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,14 +22,19 @@ from .arrow_tables import Table, key_field, tensor_field
 from .bank import NO_UNIT, Array, Bank, Header, RowBlock
 from .errors import BankError, InputError
 from .files import Files, files_at
+from .key_checks import check_keys, check_rank_keys
+from .records import Records
+from .remote import RemoteFiles
+from .remote_table import RemoteTable
 from .schema import (
     DTYPES,
     HEADER_FILE,
     RANKS_FILE,
     ROWS_FILE,
-    STORED_KEYS,
     WEIGHTS_FILE,
     BankModel,
+    file_keys,
+    file_records,
     parse_header,
 )
 
@@ -35,7 +42,8 @@ if TYPE_CHECKING:
     import torch
 
 VERIFIED_AT_OPEN: Final = 1 << 30
-"""Banks up to this many bytes have every file's sha256 checked when they are opened."""
+"""Banks up to this many bytes have every file's sha256 checked when they are opened; at a URL,
+where batches have digests, the keys alone."""
 
 BLOCK_TENSORS: Final = ("hidden", "logits", "latent_partials", "latent_shards", "logits_shards")
 _OUTPUTS: Final = ("ids", "weights")
@@ -46,9 +54,13 @@ def open_directory(path: str | Path, verify: bool | None = None) -> StoredBank:
     """Return the bank of a directory or URL; its rows stay on disk until they are read.
 
     Args:
-        path: a directory, or any URL that pyarrow or fsspec opens (s3, gs, ...).
-        verify: whether to check every file's sha256. None checks banks up to 1 GiB; sizes, schema,
-            keys and weights are checked always. ``verify_bank`` checks banks of any size.
+        path: a directory, or any URL that pyarrow or fsspec opens (s3, gs, ...). Of a URL only the
+            header, the footers and the keys are read here; rows and weights when they are asked
+            for, each column of each record batch held against its digest.
+        verify: whether to check every file's sha256, and every digest of a batch. None checks the
+            files of banks up to 1 GiB, but not of a URL whose bank has digests of its batches;
+            sizes, schema, keys and weights are checked always, but the keys of such a bank above
+            1 GiB, which its writer checked, are not. ``verify_bank`` checks banks of any size.
 
     Raises:
         BankError: anything wrong with a file; names the file and the field.
@@ -58,8 +70,11 @@ def open_directory(path: str | Path, verify: bool | None = None) -> StoredBank:
     where = files.where(HEADER_FILE)
     model, geometry, scoring = parse_header(text, where)
     _check_sizes(files, model)
-    total = sum(entry.bytes for entry in model.files.values())
-    if verify or (verify is None and total <= VERIFIED_AT_OPEN):
+    remote = isinstance(files, RemoteFiles)
+    small = sum(entry.bytes for entry in model.files.values()) <= VERIFIED_AT_OPEN
+    # Each part of such a bank is checked when it is read.
+    checked_later = remote and all(entry.batches for entry in model.files.values())
+    if verify or (verify is None and small and not checked_later):
         _check_digests(files, model)
     header = Header(
         name=model.name,
@@ -74,7 +89,13 @@ def open_directory(path: str | Path, verify: bool | None = None) -> StoredBank:
         recorded_widths={name: entry.width for name, entry in model.recorded.items()},
         provenance=model.provenance.model_dump(exclude_unset=True),
     )
-    bank = StoredBank(header, model, _open_tables(files, model))
+    tables = _open_tables(files, model)
+    if verify:
+        _check_batches(tables, model)
+    if verify or small or not checked_later:
+        _check_tables(tables, files, model)
+    weights = partial(_read_weights, tables, files, model)
+    bank = StoredBank(header, model, tables, weights if remote else weights())
     bank.spec = str(path)
     return bank
 
@@ -94,19 +115,24 @@ def _check_digests(files: Files, model: BankModel) -> None:
             raise BankError("sha256", digest, expected, files.where(name))
 
 
+def _check_batches(tables: _Tables, model: BankModel) -> None:
+    places = {ROWS_FILE: tables.rows, RANKS_FILE: tables.ranks, WEIGHTS_FILE: tables.weights}
+    for name, entry in model.files.items():
+        table = places[name]
+        if entry.batches is not None and table is not None:
+            table.check_digests(entry.batches)
+
+
 @dataclass(frozen=True, eq=False)
 class _Tables:
-    rows: Table
-    weights: Table | None
-    ranks: Table | None
+    rows: Records
+    weights: Records | None
+    ranks: Records | None
 
 
 def file_schema(model: BankModel, file: str) -> pa.Schema:
     """Return the Arrow fields that ``bank.json`` says a file has."""
-    keys = {} if file == WEIGHTS_FILE else model.keys
-    if file == RANKS_FILE:
-        keys = {name: dtype for name, dtype in model.keys.items() if name in STORED_KEYS}
-    fields = [key_field(name, dtype) for name, dtype in keys.items()]
+    fields = [key_field(name, dtype) for name, dtype in file_keys(model, file).items()]
     fields += [
         tensor_field(name, tensor.dtype, tensor.shape)
         for name, tensor in model.tensors.items()
@@ -116,60 +142,38 @@ def file_schema(model: BankModel, file: str) -> pa.Schema:
 
 
 def _open_tables(files: Files, model: BankModel) -> _Tables:
-    def table(name: str, records: int) -> Table:
-        return Table(files.open(name), file_schema(model, name), records, files.where(name))
+    def table(name: str) -> Records:
+        schema, records = file_schema(model, name), file_records(model, name)
+        if isinstance(files, RemoteFiles):
+            return RemoteTable(files, name, schema, records, model.files[name].batches)
+        return Table(files.open(name), schema, records, files.where(name))
 
-    rows = table(ROWS_FILE, model.rows)
-    weights = table(WEIGHTS_FILE, 1) if WEIGHTS_FILE in model.files else None
-    ranks = None
-    if model.ranks is not None:
-        ranks = table(RANKS_FILE, model.rows * model.ranks)
-    _check_keys(rows, model, files.where(ROWS_FILE))
-    if ranks is not None:
-        _check_rank_keys(rows, ranks, model, files.where(RANKS_FILE))
+    return _Tables(
+        rows=table(ROWS_FILE),
+        weights=table(WEIGHTS_FILE) if WEIGHTS_FILE in model.files else None,
+        ranks=table(RANKS_FILE) if model.ranks is not None else None,
+    )
+
+
+def _check_tables(tables: _Tables, files: Files, model: BankModel) -> None:
+    check_keys(tables.rows, model, files.where(ROWS_FILE))
+    if tables.ranks is not None:
+        check_rank_keys(tables.rows, tables.ranks, model, files.where(RANKS_FILE))
+
+
+def _read_weights(tables: _Tables, files: Files, model: BankModel) -> dict[str, Array]:
+    """The tensors of weights.arrow by name, those that must be finite checked."""
+    if tables.weights is None:
+        return {}
+    found = {
+        name: tables.weights.column(name, 0, 1)[0]
+        for name, tensor in model.tensors.items()
+        if tensor.file == WEIGHTS_FILE
+    }
     for name in FINITE_WEIGHTS:
-        if weights is not None and name in model.tensors:
-            check_finite(weights.column(name, 0, 1)[0], name, files.where(WEIGHTS_FILE))
-    return _Tables(rows, weights, ranks)
-
-
-def _check_keys(rows: Table, model: BankModel, where: str) -> None:
-    columns = [rows.column(name, 0, model.rows) for name in STORED_KEYS]
-    if _ascends(columns):
-        return
-    order = np.lexsort(columns[::-1])
-    same = np.ones(model.rows - 1, np.bool_)
-    for column in columns:
-        same &= column[order[1:]] == column[order[:-1]]
-    if same.any():
-        record = int(order[1:][same][0])
-        got = ", ".join(f"{k} {c[record]}" for k, c in zip(STORED_KEYS, columns, strict=True))
-        raise BankError(f"keys[record {record}]", f"{got} twice", "each record once", where)
-
-
-def _ascends(columns: list[Array]) -> bool:
-    """Whether each record's keys are above those of the one before: then none is there twice."""
-    above = np.zeros(len(columns[0]) - 1, np.bool_)
-    equal = ~above
-    for column in columns:
-        above |= equal & (column[1:] > column[:-1])
-        equal &= column[1:] == column[:-1]
-    return bool(above.all())
-
-
-def _check_rank_keys(rows: Table, ranks: Table, model: BankModel, where: str) -> None:
-    count = model.ranks or 1
-    total = model.rows * count
-    for name in STORED_KEYS:
-        got = ranks.column(name, 0, total)
-        if name == "rank":
-            expected = np.tile(np.arange(count), model.rows)
-        else:
-            expected = np.repeat(rows.column(name, 0, model.rows), count)
-        wrong = np.flatnonzero(got != expected)
-        if len(wrong):
-            record = int(wrong[0])
-            raise BankError(f"{name}[record {record}]", got[record], expected[record], where)
+        if name in found:
+            check_finite(found[name], name, files.where(WEIGHTS_FILE))
+    return found
 
 
 def check_finite(weight: Array, name: str, where: str) -> None:
@@ -185,17 +189,23 @@ def check_finite(weight: Array, name: str, where: str) -> None:
 
 
 class StoredBank(Bank):
-    """A bank on disk; arrays are read-only views of the mapped files where one batch holds them."""
+    """A bank on disk or in an object store.
 
-    def __init__(self, header: Header, model: BankModel, tables: _Tables) -> None:
-        weights = {
-            name: tables.weights.column(name, 0, 1)[0]
-            for name, tensor in model.tensors.items()
-            if tables.weights is not None and tensor.file == WEIGHTS_FILE
-        }
+    Arrays are read-only views of the mapped files, or of the columns read last, where one batch
+    holds them. Weights of a remote bank are read when they are first asked for.
+    """
+
+    def __init__(
+        self,
+        header: Header,
+        model: BankModel,
+        tables: _Tables,
+        weights: Mapping[str, Array] | Callable[[], Mapping[str, Array]],
+    ) -> None:
         super().__init__(header, weights)
         self._model = model
         self._tables = tables
+        self.batch_digests = all(entry.batches is not None for entry in model.files.values())
 
     def _read(self, start: int, stop: int) -> RowBlock:
         names = [n for n, tensor in self._model.tensors.items() if tensor.file != WEIGHTS_FILE]
@@ -260,11 +270,11 @@ class StoredBank(Bank):
         Raises:
             BankError: the bank has no such tensor.
         """
-        if name in self.weights:
-            return self.weights[name]
         if name not in self._model.tensors:
             known = ", ".join(self._model.tensors)
             raise BankError("tensor", name, f"one of {known}", self.name)
+        if self._model.tensors[name].file == WEIGHTS_FILE:
+            return self.weights[name]
         return self._column(name, 0, self.rows)
 
     def tensor(self, name: str) -> torch.Tensor:

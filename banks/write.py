@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import json
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -19,6 +19,7 @@ from .atomic import begin_directory, finish_directory
 from .bank import KEYS, Array, Header, RowBlock
 from .disk import measured, write_synced, writing
 from .errors import BankError
+from .records import values_digest
 from .schema import (
     HEADER_FILE,
     RANKS_FILE,
@@ -45,6 +46,8 @@ def write_bank(
     header: Header,
     weights: Mapping[str, Array],
     blocks: Iterable[RowBlock],
+    *,
+    batch_digests: bool = True,
 ) -> str:
     """Write a bank and return its digest.
 
@@ -53,11 +56,14 @@ def write_bank(
         header: name, geometry and so on; ``rows`` and ``digest`` come from what is written.
         weights: whole tensors by name.
         blocks: rows in order, all with the same columns; any size, held one batch at a time.
+        batch_digests: whether ``bank.json`` gets a digest for each column of each record batch,
+            by which a reader of parts checks what it reads. False writes the bits of a bank that
+            had none.
 
     Raises:
         BankError: the directory is taken, or the blocks do not fit the header. Nothing is left.
     """
-    with BankWriter(directory, header, weights) as writer:
+    with BankWriter(directory, header, weights, batch_digests=batch_digests) as writer:
         for block in blocks:
             writer.append(block)
         return writer.finish()
@@ -66,7 +72,14 @@ def write_bank(
 class BankWriter:
     """A bank being written; ``finish`` makes it appear, leaving the context without it drops it."""
 
-    def __init__(self, directory: str | Path, header: Header, weights: Mapping[str, Array]) -> None:
+    def __init__(
+        self,
+        directory: str | Path,
+        header: Header,
+        weights: Mapping[str, Array],
+        *,
+        batch_digests: bool = True,
+    ) -> None:
         self._target = Path(directory)
         self._header = header
         self._weights = dict(weights)
@@ -76,6 +89,7 @@ class BankWriter:
         self._pending: list[dict[str, Array]] = []
         self._pending_rows = 0
         self._sinks: dict[str, pa.ipc.RecordBatchFileWriter] = {}
+        self._batches: dict[str, _Batches] | None = {} if batch_digests else None
         self._partial = begin_directory(self._target, _WHAT)
 
     def __enter__(self) -> Self:
@@ -191,6 +205,8 @@ class BankWriter:
             if file not in self._sinks:
                 self._sinks[file] = pa.ipc.new_file(str(self._partial / file), schema)
             self._sinks[file].write_batch(to_batch(schema, columns))
+        if self._batches is not None:
+            self._batches.setdefault(file, _Batches()).add(schema.names, columns)
 
     def finish(self) -> str:
         """Complete the bank under its name and return its digest.
@@ -224,7 +240,7 @@ class BankWriter:
             sink.close()
         self._sinks.clear()
         document = bank_document(self._header, self._rows, self._keys, {**self._tensors, **weights})
-        document["files"] = {name: measured(self._partial / name) for name in sorted(files)}
+        document["files"] = {name: self._measured(name) for name in sorted(files)}
         text = (json.dumps(document, indent=1, allow_nan=False) + "\n").encode()
         parse_header(text, str(self._target / HEADER_FILE))
         # Last: a directory without bank.json is no bank.
@@ -233,6 +249,13 @@ class BankWriter:
         finish_directory(self._partial, self._target, _WHAT)
         return hashlib.sha256(text).hexdigest()
 
+    def _measured(self, name: str) -> dict[str, Any]:
+        entry = measured(self._partial / name)
+        if self._batches is not None:
+            batches = self._batches[name]
+            entry["batches"] = {"rows": batches.rows, "sha256": batches.sha256}
+        return entry
+
     def _check_readable(self) -> None:
         """Refuse what the reader would refuse, before it has the bank's name."""
         try:
@@ -240,6 +263,19 @@ class BankWriter:
         except BankError as error:
             where = error.where.replace(str(self._partial), str(self._target))
             raise BankError(error.what, error.got, error.expected, where) from None
+
+
+class _Batches:
+    """Sizes and digests of a file's record batches so far, as ``schema.BatchesModel``."""
+
+    def __init__(self) -> None:
+        self.rows: list[int] = []
+        self.sha256: dict[str, list[str]] = {}
+
+    def add(self, names: Sequence[str], columns: Mapping[str, Array]) -> None:
+        self.rows.append(len(columns[names[0]]))
+        for name in names:
+            self.sha256.setdefault(name, []).append(values_digest(columns[name]))
 
 
 def block_columns(block: RowBlock) -> dict[str, Array]:

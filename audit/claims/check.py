@@ -98,7 +98,7 @@ def check_claims(claims: ClaimsFile, evidence: Sequence[Evidence]) -> ClaimsResu
         InputError: a metric is unknown, or does not take what its claim asks.
     """
     answers = tuple(check_claim(claim, evidence, claims.name) for claim in claims.claim)
-    return ClaimsResult(claims.name, answers, tuple(str(one.directory) for one in evidence))
+    return ClaimsResult(claims.name, answers, tuple(one.name for one in evidence))
 
 
 def check_claim(claim: Claim, evidence: Sequence[Evidence], where: str) -> Answered:
@@ -128,7 +128,7 @@ def _from_evidence(
     lacks: list[str] = []
     enough = False
     for one in inside:
-        name = str(one.directory)
+        name = one.name
         mine = list(_figures(claim, name, metric.measure(one, query_of(claim))))
         lack = list(lacking(claim, one))
         lack += [f"{f.where}: {f.note}" for f in mine if f.value is None]

@@ -31,7 +31,7 @@ def check_banks(evidence: Evidence) -> tuple[int, list[Problem], list[str]]:
         try:
             bank = open_bank(entry["spec"])
         except InputError as error:
-            if error.what == "sha256":
+            if error.what.startswith("sha256"):
                 problems.append(Problem(Code.BANK, where, str(error)))
             else:
                 unopened.append(f"{where}: not opened here: {error}")

@@ -126,7 +126,7 @@ def differences(recorded: Any, found: Any, place: str = "") -> Iterator[tuple[st
 
 def check_certificates(evidence: Evidence) -> Iterator[Problem]:
     """Each certificate's class follows from its gaps; each class has as many as were counted."""
-    policy = recorded_policy(evidence.record, str(evidence.directory))
+    policy = recorded_policy(evidence.record, evidence.name)
     histograms = Histograms(evidence.tables["histograms"])
     held: dict[tuple[str, int], Counter[str]] = {}
     for number, certificate in enumerate(evidence.tables["swaps"].to_pylist()):
@@ -260,7 +260,7 @@ def _all_widths(histograms: Histograms, bank: str) -> Iterator[str]:
 def _coverage(evidence: Evidence, histograms: Histograms) -> Iterator[Problem]:
     """What was run has counts, and what was not has none; banks stand in one order."""
     # As the verdict reads them: a field that is left out has its default.
-    coverage = recorded_facts(evidence.record, str(evidence.directory)).coverage
+    coverage = recorded_facts(evidence.record, evidence.name).coverage
     ran = {(item.bank, item.width) for item in coverage if item.ran}
     for item in coverage:
         if item.ran == bool(item.reason):

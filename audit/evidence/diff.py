@@ -145,7 +145,7 @@ def _side(evidence: Evidence) -> Side:
 
 def _name(evidence: Evidence, view: RecordView) -> RunName:
     return RunName(
-        str(evidence.directory),
+        evidence.name,
         manifest_digest(evidence),
         str(evidence.manifest.get("date", "")),
         str(view.verdict.state),

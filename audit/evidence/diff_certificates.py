@@ -82,7 +82,7 @@ def certified(evidence: Evidence, view: RecordView) -> Certified:
         InputError: ``swaps.parquet`` is missing, lacks a column, or names a bank or a class
             that there is none of.
     """
-    where = str(evidence.directory / "swaps.parquet")
+    where = f"{evidence.name}/swaps.parquet"
     table = evidence.tables.get("swaps")
     columns = ["bank", "row", "width", "rank", "set_class", "gap_ulp", "dropped", "added"]
     if table is None or not set(columns) <= set(table.column_names):

@@ -161,7 +161,7 @@ def _ordered(runs: Sequence[Evidence]) -> list[Evidence]:
     for evidence in runs:
         digest = manifest_digest(evidence)
         if digest in seen:
-            got = f"{evidence.directory}, given twice"
+            got = f"{evidence.name}, given twice"
             raise InputError("evidence", got, "each run once", "history")
         seen.add(digest)
     return sorted(runs, key=_date)
@@ -169,7 +169,7 @@ def _ordered(runs: Sequence[Evidence]) -> list[Evidence]:
 
 def _run(evidence: Evidence, view: RecordView, alike: bool) -> Run:
     return Run(
-        str(evidence.directory),
+        evidence.name,
         manifest_digest(evidence),
         _date(evidence).isoformat(),
         str(view.verdict.state),
@@ -183,7 +183,7 @@ def _date(evidence: Evidence) -> datetime:
     try:
         date = datetime.fromisoformat(text)  # type: ignore[arg-type]
     except (TypeError, ValueError):
-        where = str(evidence.directory / MANIFEST_FILE)
+        where = f"{evidence.name}/{MANIFEST_FILE}"
         raise InputError("date", text, "a date of ISO 8601", where) from None
     return date.astimezone(UTC) if date.tzinfo else date.replace(tzinfo=UTC)
 

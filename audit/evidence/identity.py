@@ -27,7 +27,7 @@ def changed_files(evidence: Evidence) -> list[str]:
     listed = evidence.manifest.get("files")
     record = f"{evidence.kind}.json"
     if not isinstance(listed, dict) or record not in listed:
-        where = str(evidence.directory / MANIFEST_FILE)
+        where = f"{evidence.name}/{MANIFEST_FILE}"
         raise InputError("files", "no list" if not listed else "a list without it", record, where)
     changed = []
     for name, digest in listed.items():

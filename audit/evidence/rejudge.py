@@ -99,7 +99,7 @@ def rejudge(evidence: Evidence, policy: Policy | None = None) -> AuditRecord | G
         InputError: a part of the record cannot be read, a table is missing, or the policy asks for
             rows that are not kept.
     """
-    where = str(evidence.directory)
+    where = evidence.name
     recorded = recorded_policy(evidence.record, where)
     facts = recorded_facts(evidence.record, where)
     stored = Stored(
@@ -160,5 +160,5 @@ def _gate(
 
 def _table(evidence: Evidence, name: str) -> pa.Table:
     if name not in evidence.tables:
-        raise InputError("file", f"no {name}.parquet", "all tables", str(evidence.directory))
+        raise InputError("file", f"no {name}.parquet", "all tables", evidence.name)
     return evidence.tables[name]

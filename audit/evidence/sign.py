@@ -83,9 +83,13 @@ def sign_evidence(
         comment: kept in what is signed, such as a reason or the pull request.
 
     Raises:
-        InputError: a file does not hold the bytes that the manifest records, there is no name, the
-            key has signed already, or the file cannot be written. Nothing was written.
+        InputError: evidence at a URL, a file does not hold the bytes that the manifest records,
+            there is no name, the key has signed already, or the file cannot be written. Nothing was
+            written.
     """
+    if evidence.url is not None:
+        expected = "a directory of this machine: sign before it is copied"
+        raise InputError("evidence", evidence.url, expected, "sign")
     name = signer if signer is not None else key.comment
     if name is None:
         raise InputError("signer", "no name", "given: the key has no .pub with a comment", "sign")
@@ -96,7 +100,7 @@ def sign_evidence(
     changed = changed_files(evidence)
     if changed:
         expected = f"the files that {MANIFEST_FILE} records"
-        raise InputError("evidence", "; ".join(changed), expected, str(evidence.directory))
+        raise InputError("evidence", "; ".join(changed), expected, evidence.name)
     target = evidence.directory / SIGNATURES / f"{short(key.keyid)}{SUFFIX}"
     if target.exists():
         raise InputError("key", f"{short(key.keyid)}, has signed", "one that has not", str(target))

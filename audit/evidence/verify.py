@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ...banks.errors import InputError
+from ...banks.files import local_path
+from ...banks.remote import public_url
 from .check_banks import all_banks, check_banks
 from .check_figures import check_certificates, check_counts, check_record, check_tables
 from .check_files import check_files
 from .check_shape import check_shape
-from .load import Evidence, load_evidence
+from .load import Evidence, read_evidence
 from .manifest import SIGNATURES, Manifest
 from .problems import Code, Problem, Verification
+from .remote import copy_of
 
 if TYPE_CHECKING:
     from .keys import PublicKey
@@ -36,7 +40,7 @@ def verify_evidence(
     their recorded digests.
 
     Args:
-        directory: as ``--out`` wrote it.
+        directory: as ``--out`` wrote it; of a URL, a copy is read.
         rerun: also repeat the audit from the banks in a new process, and compare every table bit
             for bit and the record but for its environment.
         keys: public keys that are trusted (``keys.load_public_key``); each is expected to have
@@ -45,11 +49,21 @@ def verify_evidence(
     Raises:
         InputError: there is no evidence at all.
     """
-    place = Path(directory)
+    place = local_path(directory)
+    if place is not None:
+        return _verify(place, None, rerun, keys)
+    url = public_url(str(directory))
+    with copy_of(str(directory)) as copy:
+        found = _verify(copy, url, rerun, keys)
+        told = [replace(p, text=p.text.replace(str(copy), url)) for p in found.problems]
+        return replace(found, problems=told)
+
+
+def _verify(place: Path, url: str | None, rerun: bool, keys: Sequence[PublicKey]) -> Verification:
     manifest, problems = check_files(place)
     checked = [] if manifest is None else [f"sha256 of {len(manifest.files)} files"]
     not_run: list[str] = []
-    evidence = _readable(place, problems)
+    evidence = _readable(place, url, problems)
     if evidence is None:
         not_run.append("record and tables: not read, as files are not those that were written")
         return Verification(problems, not_run, checked)
@@ -93,7 +107,7 @@ def _signatures(
             checked.append(f"{state.file}: {state.text}")
 
 
-def _readable(place: Path, problems: list[Problem]) -> Evidence | None:
+def _readable(place: Path, url: str | None, problems: list[Problem]) -> Evidence | None:
     """The evidence, where its files are worth reading; a problem is added where they are not.
 
     A table whose hash is wrong may hold anything, so it is not parsed.
@@ -102,7 +116,7 @@ def _readable(place: Path, problems: list[Problem]) -> Evidence | None:
     if any(problem.code in damaged for problem in problems):
         return None
     try:
-        return load_evidence(place)
+        return read_evidence(place, url)
     except InputError as error:
         problems.append(Problem(Code.UNREADABLE, str(error.where), str(error)))
         return None

@@ -167,7 +167,7 @@ def record_view(evidence: Evidence) -> RecordView:
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"]) or "record"
-        where = str(evidence.directory / f"{evidence.kind}.json")
+        where = f"{evidence.name}/{evidence.kind}.json"
         got = "nothing" if first["type"] == "missing" else repr(first["input"])[:60]
         raise InputError(field, got, first["msg"].lower(), where) from error
     return view

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, overload
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ...banks.disk import sync
 from ...banks.errors import InputError
+from ...banks.files import local_path
 from ..gate.record import GateRecord
 from ..progress import Interrupted
 from ..record import AuditRecord
@@ -23,6 +25,7 @@ from ..report.junit import render_junit
 from ..report.markdown import render_markdown
 from ..report.sarif import render_sarif
 from .manifest import MANIFEST_FILE, TEMPORARY_SUFFIX, Kind, file_digest, make_manifest
+from .remote import check_url_target, is_whole_at, write_to_url
 
 RENDERED: Final[tuple[tuple[str, Callable[[AuditRecord], str]], ...]] = (
     ("report.md", render_markdown),
@@ -39,11 +42,19 @@ RENDERED_GATE: Final[tuple[tuple[str, Callable[[GateRecord], str]], ...]] = (
 """The same for a gate."""
 
 
-def write_evidence(result: AuditRecord, directory: str | Path) -> Path:
+@overload
+def write_evidence(result: AuditRecord, directory: Path) -> Path: ...
+@overload
+def write_evidence(result: AuditRecord, directory: str | Path) -> Path | str: ...
+def write_evidence(result: AuditRecord, directory: str | Path) -> Path | str:
     """Write the record, its tables, everything rendered from them, and the manifest.
 
     The files are made under a temporary name beside the target and forced to disk, and then take
     its place in one rename: a writer that is killed at any moment leaves whole evidence or none.
+    At a URL the manifest is put last, and what has none is refused by every reader.
+
+    Returns:
+        the directory's path, or the URL.
 
     Raises:
         InputError: the directory exists and is not empty, or cannot be made or written.
@@ -64,7 +75,11 @@ def write_evidence(result: AuditRecord, directory: str | Path) -> Path:
     )
 
 
-def write_gate_evidence(result: GateRecord, directory: str | Path) -> Path:
+@overload
+def write_gate_evidence(result: GateRecord, directory: Path) -> Path: ...
+@overload
+def write_gate_evidence(result: GateRecord, directory: str | Path) -> Path | str: ...
+def write_gate_evidence(result: GateRecord, directory: str | Path) -> Path | str:
     """Write a gate's evidence, as ``write_evidence``.
 
     Raises:
@@ -88,7 +103,7 @@ def report_text(result: AuditRecord | GateRecord) -> str:
 
 
 @contextmanager
-def keeping(out: Path | None) -> Iterator[None]:
+def keeping(out: str | Path | None) -> Iterator[None]:
     """Tell an interrupt what it left: evidence that is there by now is whole.
 
     Args:
@@ -100,9 +115,14 @@ def keeping(out: Path | None) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        if out is None or not (out / MANIFEST_FILE).is_file():
+        if out is None or not _is_whole(out):
             raise
         raise Interrupted(f"evidence in {out} is whole") from None
+
+
+def _is_whole(out: str | Path) -> bool:
+    place = local_path(out)
+    return is_whole_at(str(out)) if place is None else (place / MANIFEST_FILE).is_file()
 
 
 def _write(
@@ -112,7 +132,7 @@ def _write(
     *,
     texts: Mapping[str, str],
     tables: Mapping[str, pa.Table],
-) -> Path:
+) -> Path | str:
     def fill(made: Path) -> None:
         for name, text in texts.items():
             (made / name).write_text(text, encoding="utf-8")
@@ -122,7 +142,8 @@ def _write(
         manifest = make_manifest(kind, record, hashes)
         (made / MANIFEST_FILE).write_text(manifest.to_json(), encoding="utf-8")
 
-    return write_whole(directory, fill)
+    place = local_path(directory)
+    return write_to_url(str(directory), fill) if place is None else write_whole(place, fill)
 
 
 def write_whole(directory: str | Path, fill: Callable[[Path], None]) -> Path:
@@ -158,12 +179,22 @@ def write_whole(directory: str | Path, fill: Callable[[Path], None]) -> Path:
     return target
 
 
-def check_target(target: Path) -> None:
+def check_target(out: str | Path) -> None:
     """Refuse a place that evidence would overwrite, before any work is done.
+
+    Args:
+        out: a directory or URL.
 
     Raises:
         InputError: it is a file, a link, a directory with something in it, or cannot be written.
     """
+    target = local_path(out)
+    if target is None:
+        check_url_target(str(out))
+        return
+    # What pathlib makes of a URL.
+    if re.match(r"[a-z][a-z0-9+.-]+:/[^/]", str(out)):
+        raise InputError("out", out, "a path, or a URL as text", "--out")
     try:
         if target.is_dir() and any(target.iterdir()):
             raise InputError("out", target, "a new or empty directory", "--out")

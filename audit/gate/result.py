@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import overload
 
 from ..evidence.write import write_gate_evidence
 from ..report.gate import render_gate
@@ -22,8 +23,12 @@ class GateResult(GateRecord):
         """Return the report that is pasted into a pull request."""
         return render_gate(self)
 
-    def write(self, directory: str | Path) -> Path:
-        """Write the evidence directory in one step and return its path.
+    @overload
+    def write(self, directory: Path) -> Path: ...
+    @overload
+    def write(self, directory: str | Path) -> Path | str: ...
+    def write(self, directory: str | Path) -> Path | str:
+        """Write the evidence directory in one step and return its path, or its URL.
 
         Raises:
             InputError: the directory exists and is not empty.

@@ -145,7 +145,8 @@ class _Assembly:
             recorded_widths={path: widths.get(path) for path in self.paths},
             provenance={**facts, **self.recording.provenance},
         )
-        return write_bank(directory, header, self.weights, self._blocks())
+        digested = self.recording.batch_digests
+        return write_bank(directory, header, self.weights, self._blocks(), batch_digests=digested)
 
     def _stage(self, stage: str | None) -> Stage:
         if stage is None:

@@ -82,6 +82,7 @@ class Recording:
         scoring: rule from logits to experts.
         tie_contract: whether equal keys must go to the lower id.
         provenance: where the rows come from (JSON values).
+        batch_digests: as ``write_bank``.
     """
 
     name: str | None = None
@@ -93,6 +94,7 @@ class Recording:
     scoring: ScoringRule = field(default_factory=ScoringRule)
     tie_contract: TieContract = "unspecified"
     provenance: Mapping[str, Any] = field(default_factory=dict)
+    batch_digests: bool = True
 
 
 _LAYERS: Final = 1 << 31

@@ -1,7 +1,7 @@
 import json
 from pathlib import Path
 
-import fsspec  # type: ignore[import-untyped]
+import fsspec
 import numpy as np
 import pytest
 

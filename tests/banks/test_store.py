@@ -54,6 +54,22 @@ def test_a_bank_read_back_has_identical_bits(
     assert len(digest) == 64
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_record_twice_is_found_in_another_batch(
+    tmp_path: Path, header: Header, weights: dict[str, Array], block: RowBlock, order: int
+) -> None:
+    zero = np.zeros(BATCH_ROWS + 1, np.int32)
+    row = np.arange(BATCH_ROWS + 1, dtype=np.int32)[::order].copy()
+    keys = {"layer": zero, "step": zero, "row": row, "rank": zero - 1}
+    long = RowBlock(0, len(row), keys, logits=np.zeros((len(row), 6), np.float32))
+    header = replace(header, stage="logits", independence_unit="row", recorded_widths={})
+    weights = {"correction_bias": weights["correction_bias"]}
+    write_bank(tmp_path / "good", header, weights, [long])
+    row[BATCH_ROWS] = row[BATCH_ROWS - 1]
+    with pytest.raises(BankError, match=rf"keys\[record {BATCH_ROWS}\]=.* twice"):
+        write_bank(tmp_path / "bad", header, weights, [long])
+
+
 @settings(max_examples=25)
 @given(st.data())
 def test_every_dtype_keeps_its_bits(
