@@ -91,8 +91,8 @@ class Records(ABC):
             if found != rows:
                 expected = f"{rows} as in bank.json"
                 raise BankError(f"rows of batch {index}", found, expected, self._where)
-        for name, expected in batches.sha256.items():
-            for index, digest in enumerate(expected):
+        for name, digests in batches.sha256.items():
+            for index, digest in enumerate(digests):
                 check_digest(self._part(index, name), digest, name, index, self._where)
 
 
