@@ -113,6 +113,22 @@ def test_another_order_at_each_call_is_no_tree() -> None:
     assert report.exit_status == 1
 
 
+class IdlePath(WrappedPath):
+    """Writes nothing: its outputs are the poison that they were handed over with."""
+
+    def run(self, launch: Any, out: Any) -> None:
+        """Leave all as it is."""
+
+
+def test_a_path_that_writes_nothing(recwarn: pytest.WarningsRecorder) -> None:
+    report = why(BANK, candidate=IdlePath(base="general", name="idle"), **FEW)
+    (order,) = section(report, "Exchange of candidate").figures()["orders"]
+    assert (order["state"], order["ranks"], order["first"]) == ("none", [0, 1, 2, 3], 0)
+    assert report.exit_status == 1
+    assert max(len(line) for line in report.text().splitlines()) < 300
+    assert not recwarn.list
+
+
 def test_a_path_that_raises_is_not_run() -> None:
     def broken(launch: Any, out: Any) -> None:
         raise RuntimeError("no such kernel")
