@@ -7,10 +7,10 @@ same rows at another width, or a plain FP32 sum against the exact one.
 from __future__ import annotations
 
 import math
+import sys
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from numbers import Real
 from typing import Any, Final, Literal, get_args
 
 import numpy as np
@@ -154,21 +154,11 @@ def noise_swaps(
         EnvelopeError: a path refuses the launch.
         PathError: a path raised.
     """
-    if source not in SOURCES:
-        raise InputError("source", source, f"one of {', '.join(SOURCES)}", "noise")
-    if (sigma is not None) != (source == "declared"):
-        expected = "a number with source declared, and with no other"
-        raise InputError("sigma", sigma, expected, "noise")
-    if sigma is not None and not _is_size(sigma):
-        raise InputError("sigma", sigma, "a finite number, at least 0", "noise")
+    _check_source(source, sigma, width, other_width)
     limits = policy or Policy()
     pair = make_pair(
         baseline, candidate, bank, width=width, ranks=ranks, rank=rank, rows=rows, device=device
     )
-    if source == "widths":
-        check_width(other_width, "noise")
-        if other_width == width:
-            raise InputError("other_width", other_width, f"another width than {width}", "noise")
     measure = _Measure(pair, source, sigma, other_width)
     codes, margins, noises, differing, found = [], [], [], [], []
     for block, launch in pair.chunks():
@@ -202,6 +192,21 @@ def noise_swaps(
         classes_before=_counted(before),
         test=judge_swaps(np.concatenate(margins), noise, np.concatenate(differing)),
     )
+
+
+def _check_source(source: Source, sigma: float | None, width: int, other_width: int) -> None:
+    """Refuse a source that is none, or figures that are not its."""
+    if source not in SOURCES:
+        raise InputError("source", source, f"one of {', '.join(SOURCES)}", "noise")
+    if (sigma is not None) != (source == "declared"):
+        expected = "a number with source declared, and with no other"
+        raise InputError("sigma", sigma, expected, "noise")
+    if sigma is not None and not _is_size(sigma):
+        raise InputError("sigma", sigma, "a finite number, at least 0", "noise")
+    if source == "widths":
+        check_width(other_width, "noise")
+        if other_width == width:
+            raise InputError("other_width", other_width, f"another width than {width}", "noise")
 
 
 @dataclass(frozen=True, eq=False)
@@ -310,4 +315,6 @@ def _interval(low: int, high: int) -> str:
 
 
 def _is_size(value: object) -> bool:
-    return isinstance(value, Real) and math.isfinite(value) and value >= 0
+    if not isinstance(value, int | float | np.floating | np.integer):
+        return False
+    return bool(0.0 <= value <= sys.float_info.max)

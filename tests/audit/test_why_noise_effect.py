@@ -109,6 +109,7 @@ def test_near_ties_that_roundings_swap_are_no_surplus_of_noise() -> None:
         ({"source": "declared"}, "sigma=None, but should be a number with source declared"),
         ({"sigma": 1.0}, "sigma=1.0"),
         ({"source": "declared", "sigma": math.nan}, "sigma=nan, but should be a finite number"),
+        ({"source": "declared", "sigma": 10**400}, "but should be a finite number"),
         ({"source": "declared", "sigma": -1.0}, "sigma=-1.0"),
         ({"source": "declared", "sigma": "1"}, "sigma=1, but should be a finite number"),
         ({"source": "widths", "other_width": 12}, "other_width=12, but should be another width"),
