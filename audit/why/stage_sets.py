@@ -56,8 +56,8 @@ class SetCounts:
     examples: dict[str, int] = field(default_factory=dict)
     hidden: int = 0
 
-    def add(self, sets: Mapping[Mixture, Array], start: int) -> None:
-        """Add a chunk's rows: sorted ids [row, slot] by mixture; ``start`` is its first row."""
+    def add(self, sets: Mapping[Mixture, Array], numbers: npt.NDArray[np.int64]) -> None:
+        """Add rows: sorted ids [row, slot] by mixture, and the rows' numbers [row] in the bank."""
         cut = self.cut
         a, b = (sets[cut.mixture(side)] for side in (BASELINE_SIDE, CANDIDATE_SIDE))
         differs = _unlike(a, b)
@@ -85,7 +85,7 @@ class SetCounts:
                 [s for s in cut.stages if gives[s][row]], [s for s in cut.stages if needs[s][row]]
             )
             self.causes[cause] += 1
-            self.examples.setdefault(cause, start + int(row))
+            self.examples.setdefault(cause, int(numbers[row]))
 
 
 def _cause(alone: list[str], needed: list[str]) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..judged import JudgedBlock
+from .pair import invalid_rows
 from .stage_chain import BASELINE_SIDE, CANDIDATE_SIDE, Cut, Mixed, Mixer, Mixture
 from .stage_sets import SetCounts
 
@@ -48,11 +49,13 @@ class StageSums:
         cut: the stages.
         sums: by quantity; only those that both paths show.
         sets: rows whose sets differ.
+        invalid: rows that breach the row contract on either path; their sets are not counted.
     """
 
     cut: Cut
     sums: dict[str, Sums] = field(default_factory=dict)
     sets: SetCounts = field(init=False)
+    invalid: int = 0
 
     def __post_init__(self) -> None:
         self.sets = SetCounts(self.cut)
@@ -65,7 +68,13 @@ class StageSums:
         self._latents(found, judged)
         self._keys(found, judged)
         self._weights(found, sets, judged)
-        self.sets.add(sets, judged.block.start)
+        valid = np.ones(judged.block.rows, np.bool_)
+        for side in (BASELINE_SIDE, CANDIDATE_SIDE):
+            one = found[cut.mixture(side)]
+            valid &= ~invalid_rows(one.ids, one.weights, judged.selection.keys.shape[1])
+        self.invalid += int((~valid).sum())
+        numbers = judged.block.start + np.flatnonzero(valid)
+        self.sets.add({mixture: ids[valid] for mixture, ids in sets.items()}, numbers)
 
     def _latents(self, found: Mapping[Mixture, Mixed], judged: JudgedBlock) -> None:
         values = _present({mixture: one.latent for mixture, one in found.items()})

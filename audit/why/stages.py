@@ -34,6 +34,7 @@ class StageSwaps:
             candidate's set; ``a with b``, only together; ``all stages together``.
         examples: the first row of each cause.
         hidden_rows: rows with equal sets where a single swapped stage changes the set.
+        invalid_rows: rows with a breach of the row contract, whose sets count nowhere.
     """
 
     baseline: str
@@ -49,6 +50,7 @@ class StageSwaps:
     causes: Mapping[str, int]
     examples: Mapping[str, int]
     hidden_rows: int
+    invalid_rows: int
 
     @property
     def title(self) -> str:
@@ -84,6 +86,8 @@ class StageSwaps:
                 f"  {number_of(self.hidden_rows, 'more row')} with equal sets where a single "
                 "swapped stage changes the set: differences hide each other there"
             )
+        if self.invalid_rows:
+            found.append(f"  left out: {number_of(self.invalid_rows, 'invalid row')}")
         return found
 
     def figures(self) -> dict[str, Any]:
@@ -149,4 +153,5 @@ def swap_stages(
         causes=dict(sums.sets.causes.most_common()),
         examples=sums.sets.examples,
         hidden_rows=sums.sets.hidden,
+        invalid_rows=sums.invalid,
     )

@@ -160,7 +160,12 @@ def test_rows_that_are_all_invalid_are_unknown(recwarn: pytest.WarningsRecorder)
     effect = swap_effects(*pair, BANK, ranks=RANKS, rows=24)
     assert (effect.effect.rows, effect.exit_status) == (0, 3)
     assert effect.lines()[-1] == "unknown: every row is invalid"
-    swap_stages(*pair, BANK, ranks=RANKS, rows=24)
+    stages = swap_stages(*pair, BANK, ranks=RANKS, rows=24)
+    assert (stages.invalid_rows, stages.causes) == (24, {})
+    assert stages.lines()[-2:] == [
+        "expert sets, rows that differ: nothing to compare, no row counts",
+        "  left out: 24 invalid rows",
+    ]
     assert not recwarn.list
 
 
