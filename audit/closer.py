@@ -24,6 +24,7 @@ from .metrics.closeness import (
     WORST_FACTOR,
     Evidence,
     decide,
+    nothing_paired,
     ratio_interval,
     sign_test,
 )
@@ -81,6 +82,8 @@ class ErrorTables:
     ) -> dict[str, dict[str, Any]]:
         """Return the answer by tensor with all that it is made of, JSON values.
 
+        A tensor that the two paths do not both show is not in it.
+
         Args:
             counts: of the same banks at the same width.
             width: rows per launch.
@@ -109,6 +112,9 @@ class ErrorTables:
                     self._reference_error(having, tensor),
                 )
                 found[tensor].update(_decided(evidence))
+            elif nothing_paired(sign):
+                # Errors that are no numbers leave no groups either.
+                found[tensor]["reasons"] = nothing_paired(sign)
         return found
 
     def _errors(

@@ -278,6 +278,7 @@ def decide(evidence: Evidence, *, worst_factor: float = WORST_FACTOR) -> Decisio
         raise InputError("worst_factor", worst_factor, "finite and above 0", "closer")
     sign, interval = evidence.sign.answer, evidence.interval.answer
     reasons = []
+    reasons += nothing_paired(evidence.sign)
     if {sign, interval} != {"not distinguishable"}:
         reasons += _reference_doubt(evidence)
     if sign != interval:
@@ -291,6 +292,13 @@ def decide(evidence: Evidence, *, worst_factor: float = WORST_FACTOR) -> Decisio
                 f"the worst row errs by {mine:.3e}, more than {worst_factor:g} times {other:.3e}"
             )
     return Decision("not distinguishable" if reasons else sign, tuple(reasons))
+
+
+def nothing_paired(sign: Closeness) -> list[str]:
+    """Return no or one reason: whether no row has an error of either path to compare."""
+    if sign.wins + sign.losses + sign.ties:
+        return []
+    return [f"no row has an error on both sides (on {sign.undefined:,} rows it is no number)"]
 
 
 def _reference_doubt(evidence: Evidence) -> list[str]:

@@ -88,7 +88,8 @@ def output_bound(
         expert_norms: [row, expert], or [expert] for all rows: 2-norm of an expert's output.
 
     Raises:
-        InputError: as ``mass_moved``, norms of another shape, or an id without a norm.
+        InputError: as ``mass_moved``, norms of another shape, a norm that is not finite or below 0,
+            or an id without a norm.
     """
     difference, ids = _by_expert(ids_a, weights_a, ids_b, weights_b)
     norms = np.asarray(expert_norms, np.float64)
@@ -98,6 +99,7 @@ def output_bound(
     if ids.size and not (ids.min() >= 0 and ids.max() < norms.shape[-1]):
         got = f"{ids.min()}..{ids.max()}"
         raise InputError("ids", got, f"0..{norms.shape[-1] - 1}", "output_bound")
+    check_norms(norms)
     own = norms[ids] if norms.ndim == 1 else np.take_along_axis(norms, ids, axis=1)
     total = np.zeros(len(ids))
     for column in range(ids.shape[1]):
@@ -105,6 +107,20 @@ def output_bound(
         # An expert that keeps its weight adds nothing, whatever its norm.
         total = total + np.where(step == 0.0, 0.0, step * own[:, column])
     return total
+
+
+def check_norms(norms: npt.NDArray[Any]) -> None:
+    """Refuse norms of which one is no finite number of at least 0.
+
+    Raises:
+        InputError: there is one, which is shown.
+    """
+    expected = "finite numbers, at least 0"
+    if norms.dtype.kind not in "fiu":
+        raise InputError("expert_norms.dtype", norms.dtype, expected, "output_bound")
+    wrong = norms[~(np.isfinite(norms) & (norms >= 0))]
+    if wrong.size:
+        raise InputError("expert_norms", wrong.flat[0], expected, "output_bound")
 
 
 def swap_effect(

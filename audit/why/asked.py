@@ -15,6 +15,7 @@ from ...kernels import contract
 from ...kernels.contract import check_width
 from ...kernels.registry import as_path
 from ..compare import BASELINE, CANDIDATE
+from ..evidence.check_shape import check_shape
 from ..evidence.load import Evidence, load_evidence
 from ..evidence.rerun import job_of
 
@@ -82,8 +83,9 @@ def asked(
     Raises:
         InputError: a bank, path, width or number that is refused, or evidence of a gate.
     """
-    if rows < 1:
-        raise InputError("rows", rows, "at least 1", "why")
+    for what, number in (("rows", rows), ("width", width), ("ranks", ranks)):
+        if number is not None and number < 1:
+            raise InputError(what, number, "at least 1", "why")
     evidence = _evidence(target)
     given = {BASELINE: baseline, CANDIDATE: candidate}
     if evidence is None:
@@ -112,7 +114,8 @@ def asked(
                 refused[role] = made
             else:
                 paths[role] = made
-    number, rows_per_launch = ranks or told_ranks, width or told_width
+    number = told_ranks if ranks is None else ranks
+    rows_per_launch = told_width if width is None else width
     check_width(rows_per_launch, "why")
     for bank in banks:
         bank.geometry.check_ranks(number)
@@ -140,7 +143,7 @@ def _evidence(target: str | Bank | Evidence) -> Evidence | None:
     """The evidence where the target is some.
 
     Raises:
-        InputError: evidence of a gate, or evidence that cannot be read.
+        InputError: evidence of a gate, or evidence that cannot be read or has another form.
     """
     if isinstance(target, Bank):
         return None
@@ -149,6 +152,9 @@ def _evidence(target: str | Bank | Evidence) -> Evidence | None:
         found = load_evidence(str(target))
     if found is not None and found.kind != "audit":
         raise InputError("evidence", found.kind, "an audit's: a gate runs no front", "why")
+    broken = None if found is None else next(check_shape(found), None)
+    if broken is not None:
+        raise InputError(broken.where, broken.text, "as an audit writes it", "why")
     return found
 
 

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 
 from ...kernels.reduce import LIBRARY_ORDERS
+from .section import number_of
 
 GATHER: Final = "gather"
 """The full sum rounded once, and copied."""
@@ -98,8 +99,8 @@ class Attribution:
         """Return one line a schedule, then which are the same, and what would tell them apart."""
         observed, once = (_figure(side) for side in self.observed)
         lines = [
-            f"{self.rows:,} rows, ranks {_span(self.seen)} of {self.ranks}; off the reference "
-            f"{observed}, off the sum rounded once {once}"
+            f"{number_of(self.rows, 'row')}, ranks {_span(self.seen)} of {self.ranks}; off the "
+            f"reference {observed}, off the sum rounded once {once}"
         ]
         name, count = max(len(m.schedule) for m in self.matches), len(f"{self.elements:,}")
         for one in self.matches:

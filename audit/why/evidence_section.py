@@ -9,6 +9,8 @@ from typing import Any, Final
 
 from ...kernels.predict import predicted_triangle
 from ...kernels.reduce import LIBRARY_ORDERS
+from ..compare import BASELINE, CANDIDATE
+from ..evidence.check_files import check_files
 from ..report.figures import schedule_line
 from .asked import Asked
 from .attribution import GATHER
@@ -49,8 +51,12 @@ class StoredTriangle:
 
 @dataclass(frozen=True, slots=True)
 class EvidenceSection:
-    """The record's own answer, and the stored triangles."""
+    """The record's own answer, and the stored triangles.
 
+    ``paths``: the audit's baseline and candidate, whatever other paths were asked for.
+    """
+
+    paths: tuple[str, str]
     answer: str
     triangles: tuple[StoredTriangle, ...]
     missing: tuple[str, ...]
@@ -58,7 +64,7 @@ class EvidenceSection:
     @property
     def title(self) -> str:
         """Heading of one line."""
-        return _TITLE
+        return f"{_TITLE}: {' against '.join(self.paths)}"
 
     @property
     def exit_status(self) -> int:
@@ -73,6 +79,7 @@ class EvidenceSection:
     def figures(self) -> dict[str, Any]:
         """Return JSON values."""
         return {
+            **dict(zip((BASELINE, CANDIDATE), self.paths, strict=True)),
             "answer": self.answer,
             "triangles": [
                 {
@@ -87,17 +94,40 @@ class EvidenceSection:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class ChangedFiles:
+    """Files of the evidence that are not those that were written, each with what is wrong."""
+
+    problems: tuple[str, ...]
+    title: str = "Files of the evidence that are not as they were written"
+    exit_status: int = 1
+
+    def lines(self) -> list[str]:
+        """Return one line a file."""
+        return list(self.problems)
+
+    def figures(self) -> dict[str, Any]:
+        """Return JSON values."""
+        return {"problems": list(self.problems)}
+
+
 def evidence_sections(asked: Asked) -> Iterator[Section]:
-    """Yield one section where the target is evidence."""
+    """Yield what is wrong with an evidence directory, and what its tables tell."""
     evidence = asked.evidence
     if evidence is None:
         return
-    answer = schedule_line(evidence.record)
+    _, problems = check_files(evidence.directory)
+    if problems:
+        yield ChangedFiles(tuple(f"{one.where}: {one.text}" for one in problems))
+    record, answer = evidence.record, schedule_line(evidence.record)
     missing = tuple(f"bank {bank.name}: {bank.reason}" for bank in asked.missing)
     if answer is None or "values" not in evidence.tables:
-        yield NotRun(_TITLE, "; ".join(["the audit compared no latent", *missing]))
+        reason = "the audit compared no latent" if answer is None else "no values.parquet is there"
+        yield NotRun(_TITLE, "; ".join([reason, *missing]))
         return
-    yield EvidenceSection(answer, tuple(_triangles(evidence.record, evidence.tables)), missing)
+    names = (str(record[BASELINE]["name"]), str(record[CANDIDATE]["name"]))
+    triangles = tuple(_triangles(record, evidence.tables))
+    yield EvidenceSection(names, answer, triangles, missing)
 
 
 def _triangles(record: Mapping[str, Any], tables: Mapping[str, Any]) -> Iterator[StoredTriangle]:

@@ -168,12 +168,16 @@ def recover_exchange(exchange: Exchange) -> list[ExchangeOrder]:
     first, again = exchange.everywhere(masks), exchange.everywhere(masks)
     members: dict[tuple[float, ...], list[tuple[int, npt.NDArray[np.int64]]]] = {}
     for rank in range(ranks):
-        # [place, pair]; a place that changes between the two calls is shown as no number.
-        shown = first[rank].T.astype(np.float32)
-        shown[(first[rank] != again[rank]).any(axis=0)] = np.nan
+        # A signalling NaN, such as poison that a path left, is no reason to warn.
+        with np.errstate(invalid="ignore"):
+            shown = first[rank].T.astype(np.float32)
+            changes = (first[rank] != again[rank]).any(axis=0)
+        # [place, pair]; -1 for what is no number, and all over a place that changes between calls.
+        shown[np.isnan(shown)] = -1.0
+        shown[changes] = -1.0
         kinds, group = np.unique(shown, axis=0, return_inverse=True)
         for number, kind in enumerate(kinds):
-            key = tuple(-1.0 if np.isnan(units) else float(units) for units in kind)
+            key = tuple(map(float, kind))
             places = np.flatnonzero(group.ravel() == number)
             members.setdefault(key, []).append((rank, places))
     chosen = [(where[0][0], int(where[0][1][0])) for where in members.values()]
@@ -232,6 +236,7 @@ def exchange_transport(exchange: Exchange) -> Transport:
     """
 
     def sums(terms: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        return exchange.feed(terms[:, None, :])[:, 0].astype(np.float64)
+        with np.errstate(invalid="ignore"):
+            return exchange.feed(terms[:, None, :])[:, 0].astype(np.float64)
 
     return check_placed_transport(sums, exchange.ranks, exchange.places)

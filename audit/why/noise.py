@@ -7,6 +7,7 @@ same rows at another width, or a plain FP32 sum against the exact one.
 from __future__ import annotations
 
 import math
+import sys
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -17,14 +18,15 @@ import numpy.typing as npt
 
 from ...banks.bank import Bank, RowBlock
 from ...banks.errors import InputError
-from ...kernels.contract import F32, Launch, Path, Routed
+from ...kernels.contract import F32, Launch, Path, Routed, check_width
 from ...kernels.reference import reference_product, reference_select
 from ..judged import JudgedBlock, judge_block
 from ..launching import POISONS, make_launch, run_path
 from ..metrics.noise import NoiseTest, RowNoise, judge_swaps, near_boundary, row_noise, separate
-from ..metrics.swaps import SET_CLASSES, SetDifferences, classify_sets
+from ..metrics.swaps import SET_CLASSES, SetClass, SetDifferences, classify_sets
 from ..policy import Policy
 from .pair import DEFAULT_WIDTH, Pair, make_pair
+from .section import number_of
 
 Source = Literal["declared", "repeat", "widths", "fp32_order"]
 SOURCES: Final[tuple[Source, ...]] = get_args(Source)
@@ -34,6 +36,7 @@ _WORDS: Final = {
     "widths": "baseline at another width",
     "fp32_order": "a plain FP32 sum against the exact one, on both sides",
 }
+_FEW: Final = 1e-6
 F64 = npt.NDArray[np.float64]
 
 
@@ -50,7 +53,7 @@ class NoiseSwaps:
         classes: rows by set class, a swap beyond the window told by its own row's sigma.
         classes_before: the same by the policy's ``noise_abs``, one figure for all rows.
         test: observed swaps against those that the noise predicts, on rows whose boundary gap is
-            beyond the window; the others are its ``undefined``.
+            beyond the window; the others, and invalid rows, are its ``undefined``.
     """
 
     baseline: str
@@ -68,6 +71,11 @@ class NoiseSwaps:
     test: NoiseTest
 
     @property
+    def exit_status(self) -> int:
+        """3 where every row is invalid, so that nothing was compared; else 0."""
+        return 3 if set(self.classes) == {str(SetClass.INVALID)} else 0
+
+    @property
     def title(self) -> str:
         """The section's title."""
         return f"Noise: {self.baseline} against {self.candidate}"
@@ -81,23 +89,27 @@ class NoiseSwaps:
         told = ", ".join(f"{name} {count:,}" for name, count in self.classes.items())
         found = [
             f"{self.bank}: sigma of a row's key differences, {_WORDS[self.source]}: {sigma}",
-            f"sets of {sum(self.classes.values()):,} rows: {told}",
+            f"sets of {number_of(sum(self.classes.values()), 'row')}: {told}",
         ]
         if test.answer == "unknown":
-            return [*found, "nothing is predicted: no row has both a margin and a sigma"]
+            return [*found, "unknown: no valid row has both a margin and a sigma"]
         found.append(
-            f"swaps: {test.observed:,}, predicted {test.expected:.3g} ({test.low:,} to "
-            f"{test.high:,}): {test.answer}"
+            f"swaps: {test.observed:,}, predicted {_expected(test.expected)} "
+            f"({test.confidence:.0%}: {_interval(test.low, test.high)}): {test.answer}"
         )
         for band in test.bands:
             found.append(
-                f"  margins from {band.low:.2f} sigma: {band.rows:,} rows, {band.observed:,} swaps,"
-                f" predicted {band.expected:.3g}, p {band.p_surplus:.2g}"
+                f"  margins from {band.low:.2f} sigma: {number_of(band.rows, 'row')}, "
+                f"{number_of(band.observed, 'swap')}, predicted {_expected(band.expected)}, "
+                f"p {band.p_surplus:.2g}"
             )
         if test.undefined:
-            found.append(f"  {test.undefined:,} rows are near ties, or have no margin or sigma")
+            found.append(
+                f"  {number_of(test.undefined, 'row')} left out: near tie, invalid, or no margin "
+                "or sigma"
+            )
         if test.exact:
-            found.append(f"  {test.exact:,} rows have no noise at all")
+            found.append(f"  no noise at all on {number_of(test.exact, 'row')}")
         return found
 
     def figures(self) -> dict[str, Any]:
@@ -142,11 +154,7 @@ def noise_swaps(
         EnvelopeError: a path refuses the launch.
         PathError: a path raised.
     """
-    if source not in SOURCES:
-        raise InputError("source", source, f"one of {', '.join(SOURCES)}", "noise")
-    if (sigma is not None) != (source == "declared"):
-        expected = "a number with source declared, and with no other"
-        raise InputError("sigma", sigma, expected, "noise")
+    _check_source(source, sigma, width, other_width)
     limits = policy or Policy()
     pair = make_pair(
         baseline, candidate, bank, width=width, ranks=ranks, rank=rank, rows=rows, device=device
@@ -156,10 +164,12 @@ def noise_swaps(
     for block, launch in pair.chunks():
         judged = judge_block(pair.bank, pair.weights, block, with_control=False)
         a, b = (run_path(path, launch) for path in pair.paths)
-        sets = _sets(pair, judged, a, b, limits)
+        invalid = pair.invalid((a, b), block.rows)
+        sets = _sets(pair, judged, a, b, limits, invalid)
         codes.append(sets.set_class)
         found.append((sets.rows + block.start, sets.gap_abs))
-        margins.append(_margins(judged, pair.bank.geometry.top_k, limits.window_ulp))
+        margin = _margins(judged, pair.bank.geometry.top_k, limits.window_ulp)
+        margins.append(np.where(invalid, np.nan, margin))
         noises.append(measure.noise(block, launch, judged))
         differing.append(np.isin(np.arange(block.rows), sets.rows))
     before = np.concatenate(codes)
@@ -182,6 +192,21 @@ def noise_swaps(
         classes_before=_counted(before),
         test=judge_swaps(np.concatenate(margins), noise, np.concatenate(differing)),
     )
+
+
+def _check_source(source: Source, sigma: float | None, width: int, other_width: int) -> None:
+    """Refuse a source that is none, or figures that are not its."""
+    if source not in SOURCES:
+        raise InputError("source", source, f"one of {', '.join(SOURCES)}", "noise")
+    if (sigma is not None) != (source == "declared"):
+        expected = "a number with source declared, and with no other"
+        raise InputError("sigma", sigma, expected, "noise")
+    if sigma is not None and not _is_size(sigma):
+        raise InputError("sigma", sigma, "a finite number, at least 0", "noise")
+    if source == "widths":
+        check_width(other_width, "noise")
+        if other_width == width:
+            raise InputError("other_width", other_width, f"another width than {width}", "noise")
 
 
 @dataclass(frozen=True, eq=False)
@@ -234,7 +259,14 @@ class _Measure:
             return row_noise((keys[0].astype(np.float64) - keys[1])[None], near)
 
 
-def _sets(pair: Pair, judged: JudgedBlock, a: Routed, b: Routed, policy: Policy) -> SetDifferences:
+def _sets(
+    pair: Pair,
+    judged: JudgedBlock,
+    a: Routed,
+    b: Routed,
+    policy: Policy,
+    invalid: npt.NDArray[np.bool_],
+) -> SetDifferences:
     rows = judged.block.rows
     return classify_sets(
         a.ids[pair.rank, :rows],
@@ -242,7 +274,7 @@ def _sets(pair: Pair, judged: JudgedBlock, a: Routed, b: Routed, policy: Policy)
         judged.selection.keys,
         window_ulp=policy.window_ulp,
         noise_abs=policy.noise_abs,
-        invalid=pair.invalid((a, b), rows),
+        invalid=invalid,
         group_keys=judged.selection.group_keys,
         groups=pair.bank.geometry.groups,
     )
@@ -271,3 +303,18 @@ def _counted(codes: npt.NDArray[np.int8]) -> dict[str, int]:
     """Rows by class; classes without a row are left out."""
     found = Counter(str(SET_CLASSES[code]) for code in codes.tolist())
     return {str(kind): found[str(kind)] for kind in SET_CLASSES if found[str(kind)]}
+
+
+def _expected(count: float) -> str:
+    """A predicted count; one that no sum of rows brings near 1 is not told to its last power."""
+    return f"{count:.3g}" if count == 0.0 or count >= _FEW else f"below {_FEW:.0e}"
+
+
+def _interval(low: int, high: int) -> str:
+    return f"{low:,} to {high:,}" if low != high else f"{low:,}" if low else "none"
+
+
+def _is_size(value: object) -> bool:
+    if not isinstance(value, int | float | np.floating | np.integer):
+        return False
+    return bool(0.0 <= value <= sys.float_info.max)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from ...banks.bank import Bank, RowBlock, require_inputs
 from ...banks.errors import EnvelopeError, InputError
 from ...banks.open import open_bank
-from ...kernels.contract import FrontWeights, Launch, Path, Routed
+from ...kernels.contract import F32, I32, FrontWeights, Launch, Path, Routed
 from ...kernels.registry import as_path
 from ..bank_run import chunk_rows
 from ..launching import POISONS, front_weights, make_launch, refusal
@@ -62,15 +62,21 @@ class Pair:
         """Return the rows [row] with a breach of the row contract in any of the outputs."""
         bad = np.zeros(rows, np.bool_)
         for out in outputs:
-            found = breaches(
-                out.ids[self.rank, :rows],
-                out.weights[self.rank, :rows],
-                self.bank.geometry.experts,
-                poison_ids=POISONS[0].ids,
-                poison_weights_bits=POISONS[0].float32_bits,
-            )
-            bad |= found != 0
+            ids, weights = out.ids[self.rank, :rows], out.weights[self.rank, :rows]
+            bad |= invalid_rows(ids, weights, self.bank.geometry.experts)
         return bad
+
+
+def invalid_rows(ids: I32, weights: F32, experts: int) -> npt.NDArray[np.bool_]:
+    """Return the rows [row] of ids and weights [row, slot] with a breach of the row contract."""
+    found = breaches(
+        ids,
+        weights,
+        experts,
+        poison_ids=POISONS[0].ids,
+        poison_weights_bits=POISONS[0].float32_bits,
+    )
+    return np.asarray(found != 0)
 
 
 def make_pair(

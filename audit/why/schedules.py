@@ -9,11 +9,11 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from ...banks.errors import InputError
 from ...kernels.contract import BFLOAT16, F64, Bf16
 from ...kernels.reduce import SCHEDULES, reduce_partials
 from ...kernels.rounding import narrow
 from .attribution import GATHER, Attribution, ScheduleMatch, full_name
+from .schedule_inputs import check_inputs
 from .schedule_trees import schedule_arithmetic
 
 STANDARD_ERRORS: Final = 4
@@ -90,17 +90,15 @@ def attribute_schedule(
         rows: count only so many first rows (the others fill up a launch).
 
     Raises:
-        InputError: shapes that do not fit each other, or a schedule that cannot run.
+        InputError: types or shapes that do not fit, a number out of range, a schedule that is not
+            known or cannot run.
     """
-    ranks, all_rows, latent = _checked(partials, observed, seen, width)
-    if reference is not None and reference.shape != (all_rows, latent):
-        expected = (all_rows, latent)
-        raise InputError("reference.shape", reference.shape, expected, "attribute_schedule")
-    places = tuple(range(ranks)) if seen is None else tuple(seen)
-    kept = slice(0, all_rows if rows is None else rows)
+    given = check_inputs(partials, observed, reference, width, seen, also, rows)
+    ranks, places, kept = given.ranks, given.seen, slice(0, given.counted)
     exact = _wide(partials).sum(axis=0) if reference is None else reference
     names = [*candidates(ranks)]
-    names += [full_name(name) for name in also if full_name(name) not in {*names, GATHER}]
+    further = dict.fromkeys(full_name(name) for name in also)
+    names += [name for name in further if name not in {*names, GATHER}]
     notes = []
     if width is None and ranks > 2:
         names.remove("ring_bf16")
@@ -120,26 +118,6 @@ def attribute_schedule(
         places,
         notes,
     )
-
-
-def _checked(
-    partials: Bf16, observed: Bf16, seen: Sequence[int] | None, width: int | None
-) -> tuple[int, int, int]:
-    where = "attribute_schedule"
-    if partials.ndim != 3 or not partials.size:
-        raise InputError("partials.shape", partials.shape, "[rank, row, latent], not empty", where)
-    ranks, rows, latent = partials.shape
-    for name, array in (("partials", partials), ("observed", observed)):
-        if array.dtype != BFLOAT16:
-            raise InputError(f"{name}.dtype", array.dtype, "bfloat16", where)
-    places = list(range(ranks)) if seen is None else list(seen)
-    if len(set(places)) != len(places) or not set(places) <= set(range(ranks)) or not places:
-        raise InputError("seen", places, f"different ranks of 0..{ranks - 1}", where)
-    if observed.shape != (len(places), rows, latent):
-        raise InputError("observed.shape", observed.shape, (len(places), rows, latent), where)
-    if width is not None and (width < 1 or rows % width):
-        raise InputError("width", width, f"a divisor of {rows} rows", where)
-    return ranks, rows, latent
 
 
 def _judged(

@@ -8,6 +8,16 @@ from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 
+def number_of(count: int, noun: str) -> str:
+    """Return a count with its noun, in the plural but for 1.
+
+    Example:
+        >>> number_of(1, "row"), number_of(1200, "row")
+        ('1 row', '1,200 rows')
+    """
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 class Section(Protocol):
     """What ``neartie why`` prints and stores, one after another."""
 
@@ -83,9 +93,8 @@ class WhyReport:
 
     def text(self) -> str:
         """Return the report for a terminal."""
-        many = "1 rank" if self.ranks == 1 else f"{self.ranks} ranks"
         pair = f"{self.baseline} against {self.candidate}"
-        head = f"{self.target}: {pair}, {many}, width {self.width}"
+        head = f"{self.target}: {pair}, {number_of(self.ranks, 'rank')}, width {self.width}"
         blocks = [head]
         for section in self.sections:
             blocks.append("\n".join([section.title, *(f"  {line}" for line in section.lines())]))

@@ -1,9 +1,8 @@
-"""How far mixtures of two paths lie apart: sums of squares and rows, added over chunks."""
+"""How far mixtures of two paths lie apart: sums of squares, added over chunks."""
 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import combinations
@@ -13,17 +12,16 @@ import numpy as np
 import numpy.typing as npt
 
 from ..judged import JudgedBlock
+from .pair import invalid_rows
 from .stage_chain import BASELINE_SIDE, CANDIDATE_SIDE, Cut, Mixed, Mixer, Mixture
+from .stage_sets import SetCounts
 
 Array = npt.NDArray[Any]
 F64 = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 
 LATENT, KEYS, WEIGHTS, SETS = "latent", "keys", "weights", "sets"
-QUANTITIES: Final = (LATENT, KEYS, WEIGHTS, SETS)
-TOGETHER: Final = " with "
-EITHER: Final = " or "
-ALL_TOGETHER: Final = "all stages together"
+SQUARED: Final = (LATENT, KEYS, WEIGHTS)
+"""Quantities whose differences are sums of squares; sets are counted (``SetCounts``)."""
 
 
 @dataclass
@@ -31,7 +29,7 @@ class Sums:
     """Sums of one quantity over the rows so far.
 
     Attributes:
-        apart: by two mixtures, squares of their difference, or rows whose sets differ.
+        apart: by two mixtures, squares of their difference.
         errors: by mixture, squares of its difference from the reference.
         norms: squares of the reference, one a chunk; elements for ``keys``.
         rows: rows that count.
@@ -45,21 +43,22 @@ class Sums:
 
 @dataclass
 class StageSums:
-    """Sums of all quantities, and the stages that each differing set needs.
+    """Sums of all quantities, and counts of the sets.
 
     Attributes:
         cut: the stages.
         sums: by quantity; only those that both paths show.
-        causes: differing rows by the stages that explain them, see ``_cause``.
-        examples: the first row of each cause, its number in the bank.
-        hidden: rows with the same set although a single swapped stage changes it.
+        sets: rows whose sets differ.
+        invalid: rows that breach the row contract on either path; their sets are not counted.
     """
 
     cut: Cut
     sums: dict[str, Sums] = field(default_factory=dict)
-    causes: Counter[str] = field(default_factory=Counter)
-    examples: dict[str, int] = field(default_factory=dict)
-    hidden: int = 0
+    sets: SetCounts = field(init=False)
+    invalid: int = 0
+
+    def __post_init__(self) -> None:
+        self.sets = SetCounts(self.cut)
 
     def add(self, mixer: Mixer, judged: JudgedBlock) -> None:
         """Run every mixture on a chunk's rows and add what they show."""
@@ -69,7 +68,13 @@ class StageSums:
         self._latents(found, judged)
         self._keys(found, judged)
         self._weights(found, sets, judged)
-        self._sets(sets, judged.block.start)
+        valid = np.ones(judged.block.rows, np.bool_)
+        for side in (BASELINE_SIDE, CANDIDATE_SIDE):
+            one = found[cut.mixture(side)]
+            valid &= ~invalid_rows(one.ids, one.weights, judged.selection.keys.shape[1])
+        self.invalid += int((~valid).sum())
+        numbers = judged.block.start + np.flatnonzero(valid)
+        self.sets.add({mixture: ids[valid] for mixture, ids in sets.items()}, numbers)
 
     def _latents(self, found: Mapping[Mixture, Mixed], judged: JudgedBlock) -> None:
         values = _present({mixture: one.latent for mixture, one in found.items()})
@@ -104,7 +109,10 @@ class StageSums:
         for mixture, one in found.items():
             same &= (sets[mixture] == np.sort(selection.ids, axis=1)).all(axis=1)
             by_id = np.argsort(one.ids, axis=1, kind="stable")
-            values[mixture] = np.take_along_axis(one.weights, by_id, axis=1).astype(np.float64)
+            with np.errstate(invalid="ignore"):
+                # Poison that a path left is a signalling NaN: no reason to warn.
+                by_expert = np.take_along_axis(one.weights, by_id, axis=1).astype(np.float64)
+            values[mixture] = by_expert
             same &= np.isfinite(values[mixture]).all(axis=1)
         sums = self._of(WEIGHTS, exact[same], int(same.sum()))
         self._squares(sums, {m: v[same] for m, v in values.items()}, exact[same])
@@ -121,38 +129,6 @@ class StageSums:
             sums.apart.setdefault(pair, []).append(square)
         for mixture, value in values.items():
             sums.errors.setdefault(mixture, []).append(_square(value - exact))
-
-    def _sets(self, sets: Mapping[Mixture, Array], start: int) -> None:
-        sums = self.sums.setdefault(SETS, Sums())
-        sums.rows += len(next(iter(sets.values())))
-        for pair in compared(self.cut):
-            unlike = _unlike(sets[pair[0]], sets[pair[1]])
-            sums.apart.setdefault(pair, []).append(int(unlike.sum()))
-        cut = self.cut
-        a, b = (sets[cut.mixture(side)] for side in (BASELINE_SIDE, CANDIDATE_SIDE))
-        alone = {s: sets[cut.mixture(BASELINE_SIDE, s)] for s in cut.stages}
-        left = {s: sets[cut.mixture(CANDIDATE_SIDE, s)] for s in cut.stages}
-        differs = _unlike(a, b)
-        moved = np.any([_unlike(a, one) for one in alone.values()], axis=0)
-        self.hidden += int(np.count_nonzero(moved & ~differs))
-        for row in np.flatnonzero(differs):
-            cause = _cause(
-                [s for s in cut.stages if (alone[s][row] == b[row]).all()],
-                [s for s in cut.stages if (left[s][row] == a[row]).all()],
-            )
-            self.causes[cause] += 1
-            self.examples.setdefault(cause, start + int(row))
-
-
-def _cause(alone: list[str], needed: list[str]) -> str:
-    """Name what explains a differing set.
-
-    Stages that give the candidate's set each by itself; else those that it needs, each of which
-    gives the baseline's set back when it alone is undone; else all stages together.
-    """
-    if alone:
-        return EITHER.join(alone)
-    return TOGETHER.join(needed) if len(needed) > 1 else ALL_TOGETHER
 
 
 def mixtures(cut: Cut) -> list[Mixture]:
@@ -183,10 +159,6 @@ def _present(values: Mapping[Mixture, Array | None]) -> dict[Mixture, F64] | Non
         with np.errstate(invalid="ignore"):
             found[mixture] = value.astype(np.float64)
     return found
-
-
-def _unlike(a: Array, b: Array) -> Bools:
-    return np.asarray((a != b).any(axis=1))
 
 
 def _square(values: Array) -> float:

@@ -10,10 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ...banks.bank import Bank
+from ...banks.errors import InputError
 from ...kernels.contract import F32, I32, Path
 from ..launching import run_path
-from ..metrics.effect import ModelRate, SwapEffect, mass_moved, model_rate, swap_effect
+from ..metrics.effect import ModelRate, SwapEffect, check_norms, mass_moved, model_rate, swap_effect
 from .pair import DEFAULT_WIDTH, make_pair
+from .section import number_of
 
 I64 = npt.NDArray[np.int64]
 
@@ -49,6 +51,11 @@ class SwapEffects:
     unit: str
 
     @property
+    def exit_status(self) -> int:
+        """3 where every row is invalid, so that nothing was compared; else 0."""
+        return 0 if self.effect.rows else 3
+
+    @property
     def title(self) -> str:
         """The section's title."""
         return f"Effect of the swaps: {self.baseline} against {self.candidate}"
@@ -58,7 +65,7 @@ class SwapEffects:
         effect, model = self.effect, self.model
         found = [
             f"{self.bank}: sets differ on {effect.differing + effect.undefined:,} of "
-            f"{effect.rows:,} rows, rank {self.rank} of {self.ranks}"
+            f"{number_of(effect.rows, 'row')}, rank {self.rank} of {self.ranks}"
         ]
         if effect.mean_mass is not None:
             found.append(
@@ -70,9 +77,11 @@ class SwapEffects:
                 f"output moved: at most {effect.max_output:.3e} in row {effect.max_output_row:,}"
             )
         if self.invalid:
-            found.append(f"{self.invalid:,} more rows are invalid")
+            found.append(f"invalid: {number_of(self.invalid, 'more row')}")
         if effect.undefined:
-            found.append(f"{effect.undefined:,} of these rows have a weight that is not finite")
+            found.append(f"a weight is not finite on {effect.undefined:,} of them")
+        if not effect.rows:
+            return [*found, "unknown: every row is invalid"]
         rate = "-" if model.rate is None else f"{model.rate:.2%}"
         found.append(
             f"over {model.layers} independent layers {rate} of the tokens, at most "
@@ -125,6 +134,8 @@ def swap_effects(
     pair = make_pair(
         baseline, candidate, bank, width=width, ranks=ranks, rank=rank, rows=rows, device=device
     )
+    if expert_norms is not None:
+        _check_norms(expert_norms, pair.bank.geometry.experts, pair.rows)
     found: list[tuple[I64, SwapEffect, float]] = []
     for block, launch in pair.chunks():
         a, b = (run_path(path, launch) for path in pair.paths)
@@ -145,6 +156,18 @@ def swap_effects(
         model_rate(differing, effect.rows, layers, confidence), pair.rows - effect.rows,
         pair.bank.independence_unit,
     )  # fmt: skip
+
+
+def _check_norms(norms: object, experts: int, rows: int) -> None:
+    """Refuse what is no norms of these experts, or of too few rows."""
+    if not isinstance(norms, np.ndarray):
+        expected = "a numpy array [expert] or [row, expert]"
+        raise InputError("expert_norms", type(norms).__name__, expected, "swap_effects")
+    fits = norms.shape == (experts,) or (norms.ndim == 2 and norms.shape[1] == experts)
+    if not fits or len(norms) < (rows if norms.ndim == 2 else 1):
+        expected = f"({experts},), or {rows} rows or more of {experts}"
+        raise InputError("expert_norms.shape", norms.shape, expected, "swap_effects")
+    check_norms(norms)
 
 
 def _mass(ids_a: I32, weights_a: F32, ids_b: I32, weights_b: F32) -> float:

@@ -112,6 +112,13 @@ def test_both_tests_must_agree() -> None:
     assert found.reasons == ("the sign test says closer, the ratio of RMS errors farther",)
 
 
+def test_errors_that_are_no_numbers_are_the_reason() -> None:
+    mine = np.full(9, np.nan)
+    found = decide(evidence(mine, mine, rms=(None, None), worst=(None, None)))
+    assert found.answer == "not distinguishable"
+    assert found.reasons == ("no row has an error on both sides (on 9 rows it is no number)",)
+
+
 def test_one_bad_row_takes_closer_away() -> None:
     mine, other = errors(8), errors(9) * 2
     mine[7] = 1.5 * other.max()

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from wrapped_path import WrappedPath
 
 import neartie
 from neartie.audit.closer import recorded_controls
@@ -80,6 +81,18 @@ def test_swapped_it_is_farther_and_an_equal_schedule_is_not_distinguishable() ->
     found = latent(equal)
     assert found["answer"] == "not distinguishable"
     assert found["ratio_low"] <= 1.0 <= found["ratio_high"]
+
+
+def test_weights_that_are_no_numbers_are_the_reason() -> None:
+    def without_weights(launch: Any, out: Any) -> None:
+        out.weights[:] = np.nan
+
+    bank = "gaussian:geometry=256x64x64x6,rows=24"
+    path = WrappedPath(without_weights, "general")
+    audit = neartie.run_audit(bank, baseline="general", candidate=path, rows=[12], ranks=4)
+    found = audit.record["widths"][0]["closer_to_reference"]["weights"]
+    assert (found["answer"], found["undefined"]) == ("not distinguishable", 24)
+    assert found["reasons"] == ["no row has an error on both sides (on 24 rows it is no number)"]
 
 
 def test_groups_are_of_units_and_hold_all_errors() -> None:

@@ -1,6 +1,7 @@
 """Sections on noise and on the effect of swaps, on paths whose logits are moved on purpose."""
 
 import json
+import math
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import neartie
 from neartie.audit.launching import front_weights, make_launch, run_path
 from neartie.audit.metrics.effect import swap_effect
 from neartie.audit.why.noise import noise_swaps
+from neartie.audit.why.stages import swap_stages
 from neartie.audit.why.swap_effect import swap_effects
 from neartie.banks.errors import InputError
 from neartie.banks.memory import memory_bank
@@ -97,7 +99,7 @@ def test_near_ties_that_roundings_swap_are_no_surplus_of_noise() -> None:
     )  # fmt: skip
     assert found.classes["near_tie"] > 3
     assert (found.test.rows, found.test.undefined, found.test.answer) == (0, 40, "unknown")
-    assert "nothing is predicted" in found.lines()[-1]
+    assert "unknown: no valid row" in found.lines()[-1]
 
 
 @pytest.mark.parametrize(
@@ -106,6 +108,12 @@ def test_near_ties_that_roundings_swap_are_no_surplus_of_noise() -> None:
         ({"source": "guess"}, "source=guess"),
         ({"source": "declared"}, "sigma=None, but should be a number with source declared"),
         ({"sigma": 1.0}, "sigma=1.0"),
+        ({"source": "declared", "sigma": math.nan}, "sigma=nan, but should be a finite number"),
+        ({"source": "declared", "sigma": 10**400}, "but should be a finite number"),
+        ({"source": "declared", "sigma": -1.0}, "sigma=-1.0"),
+        ({"source": "declared", "sigma": "1"}, "sigma=1, but should be a finite number"),
+        ({"source": "widths", "other_width": 12}, "other_width=12, but should be another width"),
+        ({"source": "widths", "other_width": 21}, "width=21"),
         ({"source": "repeat", "bank": memory_bank(1, logits=[[0.0, 1.0]])}, "shows no logits"),
         ({"bank": memory_bank(1, logits=[[0.0, 1.0]])}, "a bank with hidden rows"),
     ],
@@ -117,6 +125,58 @@ def test_bad_input_is_named(options: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError) as told:
         noise_swaps("general", "general", **given)
     assert message in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("norms", "message"),
+    [
+        ([1.0] * 64, "expert_norms=list, but should be a numpy array"),
+        (2.0, "expert_norms=float"),
+        (np.ones(63), "expert_norms.shape=(63,)"),
+        (np.ones((23, 64)), "expert_norms.shape=(23, 64), but should be (64,), or 24 rows"),
+        (np.full(64, np.nan), "expert_norms=nan, but should be finite numbers, at least 0"),
+        (np.full(64, -1.0), "expert_norms=-1.0"),
+        (np.full(64, "a"), "expert_norms.dtype=<U1"),
+    ],
+)
+def test_what_is_no_norms_is_named(norms: Any, message: str) -> None:
+    with pytest.raises(InputError) as told:
+        swap_effects("general", "general", BANK, ranks=RANKS, rows=24, expert_norms=norms)
+    assert message in str(told.value)
+
+
+class IdlePath(WrappedPath):
+    """Writes nothing: its outputs are the poison that they were handed over with."""
+
+    def run(self, launch: Launch, out: Routed) -> None:
+        """Leave all as it is."""
+
+
+def test_rows_that_are_all_invalid_are_unknown(recwarn: pytest.WarningsRecorder) -> None:
+    pair = ("general", IdlePath(base="general", name="idle"))
+    noise = noise_swaps(*pair, BANK, ranks=RANKS, rows=24)
+    assert noise.classes == {"invalid": 24}
+    assert (noise.test.answer, noise.test.undefined, noise.exit_status) == ("unknown", 24, 3)
+    effect = swap_effects(*pair, BANK, ranks=RANKS, rows=24)
+    assert (effect.effect.rows, effect.exit_status) == (0, 3)
+    assert effect.lines()[-1] == "unknown: every row is invalid"
+    stages = swap_stages(*pair, BANK, ranks=RANKS, rows=24)
+    assert (stages.invalid_rows, stages.causes) == (24, {})
+    assert stages.lines()[-2:] == [
+        "expert sets, rows that differ: nothing to compare, no row counts",
+        "  left out: 24 invalid rows",
+    ]
+    assert not recwarn.list
+
+
+def test_counts_are_told_in_words() -> None:
+    found = noise_swaps(
+        "general", "general", BANK, source="declared", sigma=1e-3, ranks=RANKS, rows=1
+    )
+    text = "\n".join(found.lines())
+    assert "sets of 1 row: " in text
+    assert "swaps: 0, predicted below 1e-06 (95%: none): agrees" in text
+    assert ": 1 row, 0 swaps, predicted below 1e-06, p 1" in text
 
 
 def test_the_effect_is_that_of_the_paths_outputs() -> None:
@@ -143,5 +203,5 @@ def test_invalid_rows_have_no_effect() -> None:
 
     none = swap_effects("general", WrappedPath(twice, "general"), BANK, ranks=RANKS)
     assert (none.effect.rows, none.invalid) == (235, 5)
-    assert "5 more rows are invalid" in none.lines()
+    assert "invalid: 5 more rows" in none.lines()
     assert (none.effect.differing, none.effect.mean_mass, none.effect.max_output) == (0, None, None)

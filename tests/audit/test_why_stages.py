@@ -11,7 +11,8 @@ from wrapped_path import WrappedPath
 
 import neartie
 from neartie.audit.launching import front_weights, make_launch, run_path
-from neartie.audit.why.stages import Quantity, StageSwaps, swap_stages
+from neartie.audit.why.stage_shares import Quantity
+from neartie.audit.why.stages import StageSwaps, swap_stages
 from neartie.banks.errors import EnvelopeError, InputError
 from neartie.banks.geometry import ScoringRule
 from neartie.banks.memory import memory_bank
@@ -128,18 +129,22 @@ def test_shares_stand_beside_the_interaction_and_need_not_add_up(planted: StageS
     sets = quantity(planted, "sets")
     assert sets.total == 5 + 3 + 4 + 2
     by_stage = {share.stage: share for share in sets.stages}
-    # Alone: its own rows, and those where either is enough; the select also moves the hidden row.
+    # Alone: its own rows, and those where either is enough; never the hidden row.
     assert by_stage["score"].alone == 5 + 2
-    assert by_stage["select"].alone == 3 + 2 + 1
+    assert by_stage["select"].alone == 3 + 2
     assert by_stage["score"].alone_share == 7 / 14
-    assert by_stage["select"].alone_share == 6 / 14
-    # Undone: rows that need it, and the hidden row, where the other stage's change comes out.
-    assert by_stage["score"].left_out == 5 + 4 + 1
+    assert by_stage["select"].alone_share == 5 / 14
+    # Undone: the rows that need it.
+    assert by_stage["score"].left_out == 5 + 4
     assert by_stage["select"].left_out == 3 + 4
+    assert by_stage["score"].left_out_share == 9 / 14
+    # Changed without explaining it: the hidden row, which each of the two moves.
+    assert [by_stage[name].other_rows for name in ("score", "bias", "select")] == [1, 0, 1]
     assert (by_stage["bias"].acts, by_stage["normalise"].acts) == (False, False)
-    assert sets.interaction == 14 - 7 - 6
-    assert sets.interaction_share == 1 / 14
-    assert [(pair.stages, pair.interaction) for pair in sets.pairs] == [(("score", "select"), 1)]
+    # What no stage explains alone is what the causes call "score with select".
+    assert sets.interaction == planted.causes["score with select"] == 4
+    assert sets.interaction_share == 4 / 14
+    assert [(pair.stages, pair.interaction) for pair in sets.pairs] == [(("score", "select"), 4)]
     keys = quantity(planted, "keys")
     # Two of four keys move by 1, by the score alone.
     assert keys.total == keys.stages[0].alone == math.sqrt(0.5)
@@ -147,7 +152,8 @@ def test_shares_stand_beside_the_interaction_and_need_not_add_up(planted: StageS
     assert keys.error_candidate == math.sqrt(0.5)
     text = "\n".join(planted.lines())
     assert "stages that differ: score, select" in text
-    assert "interaction      7.1% of the whole" in text
+    assert "interaction      28.6% of the whole" in text
+    assert "1 more row with equal sets where a single swapped stage" in text
     assert "4 rows by score with select, the first is row 8" in text
     assert json.loads(json.dumps(planted.figures()))["acting"] == ["score", "select"]
 

@@ -169,9 +169,27 @@ def test_an_output_that_is_no_number_fits_nothing() -> None:
         ({"seen": [0, 4]}, "seen=\\[0, 4\\]"),
         ({"seen": [1]}, "observed.shape"),
         ({"reference": np.zeros((35, 8))}, "reference.shape"),
+        ({"reference": [[0.0]]}, "reference=list"),
+        ({"reference": np.full((ROWS, 8), "a")}, "reference.dtype=<U1"),
+        ({"seen": [0, 1, 2, 3.0]}, "seen=\\[0, 1, 2, 3.0\\]"),
+        ({"seen": 0}, "seen=0"),
+        ({"width": "a"}, "width=a, but should be a divisor"),
+        ({"rows": 0}, "rows=0, but should be 1..36"),
+        ({"rows": -1}, "rows=-1"),
+        ({"rows": 99}, "rows=99"),
+        ({"rows": 2.5}, "rows=2.5"),
+        ({"also": ["bogus"]}, "also=bogus, but should be one of one_shot_fp32"),
+        ({"also": "two_level:4"}, "also=two_level:4, but should be a list"),
+        ({"also": ["two_level:x"]}, "also=two_level:x"),
+        ({"also": ["tree_bf16:2"]}, "also=tree_bf16:2"),
+        ({"also": [5]}, "also=5"),
+        ({"also": ["two_level:3"]}, "islands=3"),
+        ({"also": ["nccl"]}, "nccl"),
+        ({"partials": [[[1.0]]]}, "partials=list, but should be a numpy array of bfloat16"),
+        ({"observed": None}, "observed=NoneType, but should be a numpy array of bfloat16"),
     ],
 )
 def test_refused(change: dict[str, Any], message: str) -> None:
     partials = telling_partials(4, ROWS, 8)
     with pytest.raises(InputError, match=message):
-        attribute_schedule(partials, partials, **change)
+        attribute_schedule(**{"partials": partials, "observed": partials, **change})

@@ -1,6 +1,7 @@
 """``neartie why`` from the question to its exit status."""
 
 import json
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -112,6 +113,22 @@ def test_another_order_at_each_call_is_no_tree() -> None:
     assert report.exit_status == 1
 
 
+class IdlePath(WrappedPath):
+    """Writes nothing: its outputs are the poison that they were handed over with."""
+
+    def run(self, launch: Any, out: Any) -> None:
+        """Leave all as it is."""
+
+
+def test_a_path_that_writes_nothing(recwarn: pytest.WarningsRecorder) -> None:
+    report = why(BANK, candidate=IdlePath(base="general", name="idle"), **FEW)
+    (order,) = section(report, "Exchange of candidate").figures()["orders"]
+    assert (order["state"], order["ranks"], order["first"]) == ("none", [0, 1, 2, 3], 0)
+    assert report.exit_status == 1
+    assert max(len(line) for line in report.text().splitlines()) < 300
+    assert not recwarn.list
+
+
 def test_a_path_that_raises_is_not_run() -> None:
     def broken(launch: Any, out: Any) -> None:
         raise RuntimeError("no such kernel")
@@ -168,6 +185,37 @@ def test_a_bank_that_is_gone_or_another_is_told() -> None:
     assert off["one_shot_fp32"] < 0.1 < off["two_level:4"]
 
 
+def copied(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(ONE_H200 / "tie-witness-fp64", tmp_path / "evidence"))
+
+
+def test_evidence_of_another_form_is_refused(tmp_path: Path) -> None:
+    place = copied(tmp_path)
+    (place / "audit.json").write_text("{}")
+    with pytest.raises(InputError, match=r"^audit.json: \w+=not there, but should be as an audit"):
+        why(str(place))
+
+
+def test_changed_files_of_evidence_are_told(tmp_path: Path) -> None:
+    place = copied(tmp_path)
+    record = place / "audit.json"
+    record.write_text(record.read_text() + "\n")
+    (place / "values.parquet").unlink()
+    report = why(str(place), device="cpu", rows=9)
+    changed = section(report, "Files of the evidence").lines()
+    assert [line.split(":")[0] for line in changed] == ["audit.json", "values.parquet"]
+    assert report.exit_status == 1
+    stored = section(report, "Reduction schedule by the evidence").figures()
+    assert stored == {"not_run": "no values.parquet is there"}
+
+
+def test_the_evidences_figures_name_its_own_paths() -> None:
+    report = why(str(ONE_H200 / "tie-witness-fp64"), baseline="general", device="cpu", rows=9)
+    assert report.baseline == "general"
+    stored = section(report, "Reduction schedule by the evidence")
+    assert stored.title.endswith(": route:select=fp64 against route")
+
+
 def test_evidence_of_real_ranks_is_told_from_its_tables() -> None:
     report = why(str(DOCS / "two-h200" / "nccl-against-push"))
     assert report.exit_status == 3
@@ -200,6 +248,8 @@ def test_the_worst_section_decides_the_status() -> None:
     [
         ({"ranks": 3}, "ranks=3"),
         ({"width": 21}, "width=21"),
+        ({"width": 0}, "width=0, but should be at least 1"),
+        ({"ranks": 0}, "ranks=0, but should be at least 1"),
         ({"rows": 0}, "rows=0"),
         ({"device": "tpu"}, "device=tpu"),
         ({"baseline": "generl"}, "path=generl"),
