@@ -5,8 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Final
+
+import numpy as np
 
 MOST_BITS: Final = 64
 """Significant bits at which a sum counts as exact: no format here keeps as many."""
@@ -109,8 +112,19 @@ def rounded_to(value: float, bits: int | None) -> float:
     return math.ldexp(float(round(math.ldexp(fraction, bits))), exponent - bits)
 
 
-def evaluate(tree: Tree, terms: Sequence[float]) -> float:
+def _as_fp16(value: float) -> float:
+    with np.errstate(over="ignore"):
+        return float(np.float16(value))
+
+
+def evaluate(
+    tree: Tree, terms: Sequence[float], *, twice: bool = False, half: bool = False
+) -> float:
     """Return the sum of ``terms`` in the tree's order, each sum rounded to its bits.
+
+    ``twice``: a sum that keeps fewer bits than a part of it is rounded to the part's first, as an
+    FP32 accumulator that is stored as BF16. ``half``: the whole is stored as FP16, whose range ends
+    where that of 11 bits alone does not.
 
     A sum of two is made in FP64 first: to 24 bits and fewer that is innocuous (53 >= 2 * 24 + 2;
     Figueroa, When is double rounding innocuous?, 1995). A fused sum is exact, rounded once.
@@ -119,7 +133,11 @@ def evaluate(tree: Tree, terms: Sequence[float]) -> float:
     for one in inner_nodes(tree):
         parts = [terms[p] if isinstance(p, int) else values[id(p)] for p in one.parts]
         whole = parts[0] + parts[1] if len(parts) == 2 else math.fsum(parts)
-        values[id(one)] = rounded_to(float(whole), one.bits)
+        wider = max((p.bits or 0 for p in one.parts if isinstance(p, Node)), default=0)
+        if twice and one.bits is not None and wider > one.bits:
+            whole = rounded_to(float(whole), wider)
+        stored = _as_fp16 if half and one is tree else partial(rounded_to, bits=one.bits)
+        values[id(one)] = stored(float(whole))
     return float(terms[tree]) if isinstance(tree, int) else values[id(tree)]
 
 
