@@ -96,7 +96,7 @@ def reproduced(
             if got == wanted:
                 right[way] += 1
             elif not wrong[way]:
-                told = f"but random terms {trial} give {got!r}, and {wanted!r} in that order"
-                wrong[way] = told
+                sums = f"but random terms {trial} give {got!r}, and {wanted!r}"
+                wrong[way] = f"{sums} in that order, to nearest"
     best = right.index(max(right))
     return right[best], wrong[best]
