@@ -54,20 +54,24 @@ def _cancelling(
     low, high = format.smallest
     base = low if exact else int(random.integers(low, high + 1))
     reach = format.exact_reach if exact else format.reach
-    # The whole range is beyond two accumulators; parts of it show what one of few bits loses.
-    top = max(_SMALL_SPREAD, reach * int(random.integers(1, 7)) // 6)
     most = (count - 1) // 2
     pairs = int(random.integers(1, most + 1)) if most else 0
-    if random.random() < 0.5:
-        pairs = min(pairs, 2)
-    places = random.permutation(count)
-    one, other = places[:pairs], places[pairs : 2 * pairs]
     powers = random.integers(0, _SMALL_SPREAD + 1, count)
-    powers[one] = random.integers(_SMALL_SPREAD, top + 1, pairs)
+    places = random.permutation(count)
+    if random.random() < 0.5:
+        # Two levels: the small terms are swallowed by one, and that by the other.
+        pairs = min(pairs, 2)
+        upper = random.integers(reach * 4 // 5, reach + 1)
+        lower = random.integers(reach * 2 // 5, reach // 2 + 1)
+        powers[places[:pairs]] = [upper, lower][:pairs]
+    else:
+        top = max(_SMALL_SPREAD, reach * int(random.integers(1, 7)) // 6)
+        powers[places[:pairs]] = random.integers(_SMALL_SPREAD, top + 1, pairs)
+    one, other = places[:pairs], places[pairs : 2 * pairs]
     row = random.choice((-1.0, 1.0), count) * random.uniform(1, 2, count) * np.exp2(base + powers)
     row[other] = 0
     # No order of adding them may overflow: FP16 ends at 2^16.
-    while np.abs(row).sum() > format.huge / 4:
+    while np.abs(row).sum() * 2 > format.huge:
         row[one] /= 2
     if format.name == "fp16":
         # Whole units: no sum of them is below FP16's normal numbers by more than its own rounding.

@@ -112,12 +112,12 @@ def confirmed(order: Tree, prober: Prober, trials: int = TRIALS) -> Order:
 
 
 def _confirmation(tree: Tree, prober: Prober, trials: int) -> tuple[int, str]:
-    """The random sums that the tree gives: each sum rounded once, or twice; the whole as FP16."""
+    """The random sums that the tree gives: its sums rounded once or by FP32, the whole as FP16."""
     top_bits = tree.bits if isinstance(tree, Node) else None
     ways: list[Expected] = [
-        partial(evaluate, tree, twice=twice, half=half)
+        partial(evaluate, tree, via_fp32=via_fp32, half=half)
         for half in ((False, True) if top_bits == _FP16_BITS else (False,))
-        for twice in (False, True)
+        for via_fp32 in (False, True)
     ]
     exact = isinstance(tree, Node) and tree.exact
     return reproduced(prober, ways, trials, exact=exact)

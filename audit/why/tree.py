@@ -13,6 +13,7 @@ import numpy as np
 
 MOST_BITS: Final = 64
 """Significant bits at which a sum counts as exact: no format here keeps as many."""
+_FP32_BITS: Final = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,13 +119,13 @@ def _as_fp16(value: float) -> float:
 
 
 def evaluate(
-    tree: Tree, terms: Sequence[float], *, twice: bool = False, half: bool = False
+    tree: Tree, terms: Sequence[float], *, via_fp32: bool = False, half: bool = False
 ) -> float:
     """Return the sum of ``terms`` in the tree's order, each sum rounded to its bits.
 
-    ``twice``: a sum that keeps fewer bits than a part of it is rounded to the part's first, as an
-    FP32 accumulator that is stored as BF16. ``half``: the whole is stored as FP16, whose range ends
-    where that of 11 bits alone does not.
+    ``via_fp32``: a sum of fewer than 24 bits is rounded to 24 first, as an FP32 accumulator that is
+    stored as BF16; many libraries also store FP64 so. ``half``: the whole is stored as FP16, whose
+    range ends where that of 11 bits alone does not.
 
     A sum of two is made in FP64 first: to 24 bits and fewer that is innocuous (53 >= 2 * 24 + 2;
     Figueroa, When is double rounding innocuous?, 1995). A fused sum is exact, rounded once.
@@ -133,9 +134,8 @@ def evaluate(
     for one in inner_nodes(tree):
         parts = [terms[p] if isinstance(p, int) else values[id(p)] for p in one.parts]
         whole = parts[0] + parts[1] if len(parts) == 2 else math.fsum(parts)
-        wider = max((p.bits or 0 for p in one.parts if isinstance(p, Node)), default=0)
-        if twice and one.bits is not None and wider > one.bits:
-            whole = rounded_to(float(whole), wider)
+        if via_fp32 and one.bits is not None and one.bits < _FP32_BITS:
+            whole = rounded_to(float(whole), _FP32_BITS)
         stored = _as_fp16 if half and one is tree else partial(rounded_to, bits=one.bits)
         values[id(one)] = stored(float(whole))
     return float(terms[tree]) if isinstance(tree, int) else values[id(tree)]
