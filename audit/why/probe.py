@@ -118,11 +118,12 @@ def check_count(what: str, got: Any, low: int, high: int | None, where: str) -> 
     Raises:
         InputError: it is another type, or outside.
     """
-    whole = isinstance(got, Integral) and not isinstance(got, bool)
-    if not whole or got < low or (high is not None and got > high):
-        limits = f"{low} or more" if high is None else f"{low}..{high}"
-        expected = limits if whole else f"a whole number, {limits}"
-        raise InputError(what, repr(got) if isinstance(got, str) else got, expected, where)
+    limits = f"{low} or more" if high is None else f"{low}..{high}"
+    if not isinstance(got, Integral) or isinstance(got, bool):
+        shown = repr(got) if isinstance(got, str) else got
+        raise InputError(what, shown, f"a whole number, {limits}", where)
+    if int(got) < low or (high is not None and int(got) > high):
+        raise InputError(what, got, limits, where)
 
 
 def check_callable(function: Any, where: str) -> None:

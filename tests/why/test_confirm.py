@@ -11,6 +11,7 @@ import pytest
 from neartie.audit.why.confirm import random_terms
 from neartie.audit.why.probe import FORMATS
 from neartie.audit.why.recover import recover_order
+from neartie.audit.why.tree import evaluate, node
 from neartie.banks.errors import InputError
 
 Out = Callable[[Any], float]
@@ -167,9 +168,16 @@ def test_an_exact_sum_that_is_stored_narrower_stays_exact(out: Out, dtype: str) 
 
 
 def test_an_fp64_chain_may_be_stored_as_bf16_by_fp32() -> None:
-    """So ml_dtypes does; with 23 terms a random sum shows that it is rounded twice."""
-    found = recover_order(lambda terms: as_bf16(sum(terms.tolist())), 23, "bf16")
+    """So ml_dtypes does; with 53 terms a random sum shows that it is rounded twice."""
+    found = recover_order(lambda terms: as_bf16(sum(terms.tolist())), 53, "bf16")
     assert (found.state, found.figures()["bits"][-2:]) == ("tree", [53, 8])
+
+
+def test_a_store_by_way_of_fp32_ties_where_the_sum_does_not() -> None:
+    """1 + 2^-8 is the middle between two BF16 numbers, and FP32 loses the 2^-30 above it."""
+    tree, terms = node(node(0, 1, bits=53), 2, bits=8), [1.0, 2.0**-8, 2.0**-30]
+    assert evaluate(tree, terms) == 1 + 2.0**-7
+    assert evaluate(tree, terms, via_fp32=True) == 1
 
 
 def test_two_fp16_terms_in_fp64_stay_a_tree() -> None:
