@@ -30,10 +30,11 @@ import torch
 
 from neartie.audit.environment import environment
 from neartie.audit.launching import front_weights, make_launch, run_path
+from neartie.audit.why.confirm import random_terms
 from neartie.audit.why.exchange import Exchange, exchange_transport, recover_exchange
 from neartie.audit.why.orders import adjacent, chain
 from neartie.audit.why.probe import FORMATS
-from neartie.audit.why.recover import random_terms, recover_order
+from neartie.audit.why.recover import recover_order
 from neartie.audit.why.schedule_trees import schedule_trees
 from neartie.audit.why.schedules import (
     attribute_schedule,

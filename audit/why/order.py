@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from .tree import Tree, drawing, inner_nodes, one_line
+from .tree import MOST_BITS, Tree, drawing, inner_nodes, one_line
 
 State = Literal["tree", "exact", "unconfirmed", "none"]
 
@@ -19,7 +19,8 @@ class Order:
         dtype: of the terms.
         state: ``tree``: the tree below gives the same bits on random terms; ``exact``: the sum of
             all terms is rounded once, so it has no order; ``unconfirmed``: a tree, but random terms
-            do not give its bits; ``none``: no fixed tree gives these sums.
+            do not give its bits, or its additions keep bits of no format; ``none``: no fixed tree
+            of additions rounded to nearest gives these sums, or the probes do not fit them.
         reason: for ``unconfirmed`` and ``none``: what speaks against a tree.
         tree: with the bits that each sum keeps; None for ``exact`` and ``none``.
         names: named orders with the same additions, plainest first.
@@ -42,7 +43,7 @@ class Order:
         if self.state == "exact":
             return f"no order: the {self.terms} terms are added exactly and rounded once"
         if self.state == "none" or self.tree is None:
-            return f"no fixed tree: {self.reason}"
+            return f"no tree recovered: {self.reason}"
         name = self.names[0] if self.names else "an order without a name"
         doubt = f"; not confirmed: {self.reason}" if self.state == "unconfirmed" else ""
         return f"{name}{_bits_text(self.tree)}{doubt}"
@@ -76,7 +77,12 @@ def _bits_text(tree: Tree) -> str:
     kept = bits_of(tree)
     if not kept:
         return ""
-    inner, last = sorted({str(bits) for bits in kept[:-1]}, key=len), kept[-1]
-    if not inner or inner == [str(last)]:
+    inner = sorted({_kept_text(bits) for bits in kept[:-1]}, key=lambda text: (len(text), text))
+    last = _kept_text(kept[-1])
+    if not inner or inner == [last]:
         return f", {last} bits kept by each sum"
     return f", {' or '.join(inner)} bits kept inside, {last} by the whole"
+
+
+def _kept_text(bits: int | None) -> str:
+    return "all" if bits is not None and bits >= MOST_BITS else str(bits)

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from ...banks.errors import InputError
+from .confirm import TRIALS, Expected, reproduced
 from .order import Order, State
 from .orders import names_of
-from .probe import NoFixedTree, Prober, SumFunction, TermFormat, term_format
+from .probe import (
+    NoFixedTree,
+    Prober,
+    SumFunction,
+    check_callable,
+    check_count,
+    term_format,
+)
 from .tree import (
     MOST_BITS,
     Node,
@@ -25,11 +33,11 @@ from .tree import (
 )
 
 MOST_TERMS: Final = 512
-"""A plain recovery of 512 terms makes 130,816 sums."""
+"""A plain recovery of 512 terms asks 130,816 pairs, of two sums each."""
 _CHECKED_PAIRS: Final = 512
 _MOST_SHOWN: Final = 16
-TRIALS: Final = 32
-_USUAL_BITS: Final = (8, 24, 53, 11)
+_FP16_BITS: Final = 11
+_USUAL_BITS: Final = (8, 24, 53, _FP16_BITS)
 _SEED: Final = 0
 
 JointSize = Callable[[int, int], int]
@@ -48,26 +56,30 @@ def recover_order(
     Masked probes give, for two terms, the size of the smallest part that holds both. ``plain`` asks
     for all pairs; ``fast`` only for those that the tree needs (n - 1 at best, all at worst), then
     for some hundred more as a check. The bits that each sum keeps are probed by 2^p + 1 - 2^p. Then
-    random terms, spread over 2^24 in size, are summed by the function and by the tree.
+    random terms, half of them with large ones that cancel, are summed by the function and by the
+    tree. A tree whose additions keep bits of no format is not called the order.
 
     Args:
-        function: takes terms [n] of ``dtype``, returns their sum.
+        function: takes terms [n] of ``dtype``, a copy of its own, returns their sum as one number.
         terms: n, from 2 to 512.
         dtype: ``bf16``, ``fp16``, ``fp32`` or ``fp64``.
         method: which pairs to ask for.
-        trials: random sums.
+        trials: random sums, 1 or more.
 
     Raises:
-        InputError: a number of terms, a dtype or a method outside these.
+        InputError: a number of terms or trials, a dtype or a method outside these; no function, or
+            one that returns something else than a real number.
 
     Source: FPRev, algorithms of sections 4 and 5 (fused sums are nodes of more than two parts).
     """
-    if not 2 <= terms <= MOST_TERMS:
-        raise InputError("terms", terms, f"2..{MOST_TERMS}", "recover_order")
+    check_callable(function, "recover_order")
+    check_count("terms", terms, 2, MOST_TERMS, "recover_order")
+    check_count("trials", trials, 1, None, "recover_order")
     if method not in ("fast", "plain"):
         raise InputError("method", method, "fast or plain", "recover_order")
     prober = Prober(function, terms, term_format(dtype))
     try:
+        prober.check_scale()
         tree = _tree(prober, method)
         if tree is None:
             return _exact(prober, dtype, trials)
@@ -87,16 +99,42 @@ def confirmed(order: Tree, prober: Prober, trials: int = TRIALS) -> Order:
     terms, dtype = prober.count, prober.format.name
     tree = with_bits(order, prober)
     names = tuple(names_of(tree, terms))
-    right, wrong = _reproduced(prober, lambda values: evaluate(tree, values), trials)
-    state: State = "tree" if right == trials else "unconfirmed"
-    if state == "unconfirmed" and all(
-        len(one.parts) == 2 or one.exact for one in inner_nodes(tree)
-    ):
+    right, wrong = _confirmation(tree, prober, trials)
+    odd = _bits_of_no_format(tree, prober)
+    state: State = "tree" if right == trials and not odd else "unconfirmed"
+    if right < trials and all(len(one.parts) == 2 or one.exact for one in inner_nodes(tree)):
         # Every addition and its rounding is known, so these sums are not made by that tree.
         shown = one_line(tree) if terms <= _MOST_SHOWN else "a tree"
-        reason = f"masked terms show {shown}, {wrong}"
+        reason = "; ".join(filter(None, (f"masked terms show {shown}, {wrong}", odd)))
         return Order(terms, dtype, "none", reason, None, (), prober.probes, right, trials)
-    return Order(terms, dtype, state, wrong, tree, names, prober.probes, right, trials)
+    reason = "; ".join(filter(None, (wrong, odd)))
+    return Order(terms, dtype, state, reason, tree, names, prober.probes, right, trials)
+
+
+def _confirmation(tree: Tree, prober: Prober, trials: int) -> tuple[int, str]:
+    """The random sums that the tree gives: its sums rounded once or by FP32, the whole as FP16."""
+    top_bits = tree.bits if isinstance(tree, Node) else None
+    ways: list[Expected] = [
+        partial(evaluate, tree, via_fp32=via_fp32, half=half)
+        for half in ((False, True) if top_bits == _FP16_BITS else (False,))
+        for via_fp32 in (False, True)
+    ]
+    exact = isinstance(tree, Node) and tree.exact
+    return reproduced(prober, ways, trials, exact=exact)
+
+
+def _bits_of_no_format(tree: Tree, prober: Prober) -> str:
+    """Words on additions whose bits no format keeps: of FP16 terms, also all of them is known."""
+    known = {*_USUAL_BITS, *([MOST_BITS] if prober.format.widest < MOST_BITS else [])}
+    odd = {
+        one.bits
+        for one in inner_nodes(tree)
+        if one.bits is not None and len(one.parts) == 2 and one.bits not in known
+    }
+    if not odd:
+        return ""
+    words = " or ".join(map(str, sorted(odd)))
+    return f"{words} bits are those of no format here, so more than a rounded addition is done"
 
 
 def _tree(prober: Prober, method: str) -> Tree | None:
@@ -254,49 +292,18 @@ def _bits(prober: Prober, a: int, b: int, c: int | None) -> int:
             break
     low, high = 0, widest
     if prober.keeps(a, b, c, high):
-        return MOST_BITS if widest == MOST_BITS else widest + 1
+        # Of FP16 terms no more can be asked, and FP64 adds them without loss.
+        return MOST_BITS
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if prober.keeps(a, b, c, middle) else (low, middle)
     return high
 
 
-def random_terms(format: TermFormat, count: int, trials: int) -> npt.NDArray[Any]:
-    """Return terms [trial, term] of normal size times powers of two over 24 binades.
-
-    In every second trial two larger terms cancel, so that what was rounded away beside them shows.
-    Terms of like size would hide the order: FP32 adds eight BF16 numbers of one binade exactly.
-    """
-    random = np.random.default_rng(_SEED)
-    spread = 12 if format.name != "fp16" else 5
-    scale = np.exp2(random.integers(-spread, spread + 1, (trials, count)))
-    terms = (random.standard_normal((trials, count)) * scale).astype(format.dtype)
-    for row in terms[1::2] if count > 2 else ():
-        first, second = random.choice(count, 2, replace=False)
-        row[first] = random.standard_normal() * 2.0 ** (spread + 2)
-        row[second] = -row[first]
-    return terms
-
-
-def _reproduced(
-    prober: Prober, expected: Callable[[list[float]], float], trials: int
-) -> tuple[int, str]:
-    """How many random sums are as expected, and the first that is not, in words."""
-    right, wrong = 0, ""
-    for trial, terms in enumerate(random_terms(prober.format, prober.count, trials)):
-        prober.probes += 1
-        got, wanted = float(prober.function(terms)), expected(terms.astype(np.float64).tolist())
-        if got == wanted:
-            right += 1
-        elif not wrong:
-            wrong = f"but random terms {trial} give {got!r}, and {wanted!r} in that order"
-    return right, wrong
-
-
 def _exact(prober: Prober, dtype: str, trials: int) -> Order:
     """The answer where no unit is ever swallowed: an exact sum, rounded once."""
     whole = with_bits(Node(tuple(range(prober.count)), exact=True), prober)
-    right, wrong = _reproduced(prober, lambda values: evaluate(whole, values), trials)
+    right, wrong = _confirmation(whole, prober, trials)
     state: State = "exact" if right == trials else "none"
     reason = "" if state == "exact" else f"no unit is ever swallowed, as in an exact sum, {wrong}"
     return Order(prober.count, dtype, state, reason, None, (), prober.probes, right, trials)

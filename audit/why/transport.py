@@ -16,12 +16,21 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from .probe import SumFunction, TermFormat, term_format
+from ...banks.errors import InputError
+from .probe import (
+    SumFunction,
+    TermFormat,
+    check_callable,
+    check_count,
+    one_number,
+    term_format,
+)
 
 PlacedSums = Callable[[npt.NDArray[Any]], npt.NDArray[Any]]
 """Takes terms [term, place] of a dtype, returns their sums [copy, place]."""
 
 _SEED: Final = 0
+_WHERE: Final = "transport check"
 # BF16 counts exactly to 2^8, and every format here further.
 _LARGEST: Final = 127
 _MIXED_CALLS: Final = 4
@@ -69,11 +78,13 @@ def check_transport(function: SumFunction, terms: int, dtype: str = "fp32") -> T
     """Return whether ``function`` adds every one of ``terms`` terms exactly once.
 
     Raises:
-        InputError: a dtype that is not probed.
+        InputError: a dtype that is not probed, no count of 1 or more terms, no function, or one
+            that returns something else than a real number.
     """
+    check_callable(function, _WHERE)
 
     def placed(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        return np.array([[function(values[:, 0])]], np.float64)
+        return np.array([[one_number(function(values[:, 0].copy()), _WHERE)]], np.float64)
 
     return check_placed_transport(placed, terms, 1, dtype)
 
@@ -93,8 +104,12 @@ def check_placed_transport(
         dtype: of the terms.
 
     Raises:
-        InputError: a dtype that is not probed.
+        InputError: a dtype that is not probed, no count of 1 or more terms or places, no function,
+            or one whose result has another shape.
     """
+    check_callable(function, _WHERE)
+    check_count("terms", terms, 1, None, _WHERE)
+    check_count("places", places, 1, None, _WHERE)
     format = term_format(dtype)
     random = np.random.default_rng(_SEED)
     found = _Found(format)
@@ -112,8 +127,21 @@ def check_placed_transport(
         else:
             whole[alone] = random.integers(1, _LARGEST + 1, places)
         sent = (whole * format.unit).astype(format.dtype)
-        found.add(np.asarray(function(sent), np.float64), whole, alone)
+        found.add(_placed_sums(function(sent), places), whole, alone)
     return found.result()
+
+
+def _placed_sums(returned: Any, places: int) -> npt.NDArray[np.float64]:
+    """The returned sums [copy, place] in FP64.
+
+    Raises:
+        InputError: they have another shape.
+    """
+    shape = getattr(returned, "shape", None)
+    if shape is None or len(shape) != 2 or shape[0] < 1 or shape[1] != places:
+        got = type(returned).__name__ if shape is None else tuple(shape)
+        raise InputError("function's result", got, f"an array [copy, {places}]", _WHERE)
+    return np.asarray(returned, np.float64)
 
 
 class _Found:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Final
 
+import numpy as np
+
 MOST_BITS: Final = 64
 """Significant bits at which a sum counts as exact: no format here keeps as many."""
+_FP32_BITS: Final = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +113,19 @@ def rounded_to(value: float, bits: int | None) -> float:
     return math.ldexp(float(round(math.ldexp(fraction, bits))), exponent - bits)
 
 
-def evaluate(tree: Tree, terms: Sequence[float]) -> float:
+def _as_fp16(value: float) -> float:
+    with np.errstate(over="ignore"):
+        return float(np.float16(value))
+
+
+def evaluate(
+    tree: Tree, terms: Sequence[float], *, via_fp32: bool = False, half: bool = False
+) -> float:
     """Return the sum of ``terms`` in the tree's order, each sum rounded to its bits.
+
+    ``via_fp32``: a sum of fewer than 24 bits is rounded to 24 first, as an FP32 accumulator that is
+    stored as BF16; many libraries also store FP64 so. ``half``: the whole is stored as FP16, whose
+    range ends where that of 11 bits alone does not.
 
     A sum of two is made in FP64 first: to 24 bits and fewer that is innocuous (53 >= 2 * 24 + 2;
     Figueroa, When is double rounding innocuous?, 1995). A fused sum is exact, rounded once.
@@ -119,7 +134,10 @@ def evaluate(tree: Tree, terms: Sequence[float]) -> float:
     for one in inner_nodes(tree):
         parts = [terms[p] if isinstance(p, int) else values[id(p)] for p in one.parts]
         whole = parts[0] + parts[1] if len(parts) == 2 else math.fsum(parts)
-        values[id(one)] = rounded_to(float(whole), one.bits)
+        if via_fp32 and one.bits is not None and one.bits < _FP32_BITS:
+            whole = rounded_to(float(whole), _FP32_BITS)
+        stored = _as_fp16 if half and one is tree else partial(rounded_to, bits=one.bits)
+        values[id(one)] = stored(float(whole))
     return float(terms[tree]) if isinstance(tree, int) else values[id(tree)]
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from neartie.audit.why.transport import check_placed_transport, check_transport
+from neartie.banks.errors import InputError
 
 TERMS, PLACES = 8, 6
 
@@ -82,3 +83,32 @@ def test_one_function() -> None:
     found = check_transport(lambda terms: float(terms[1:].sum()), 20)
     assert found.terms == {0: 1}
     assert found.kinds == {"missing": 5}
+
+
+@pytest.mark.parametrize(
+    ("function", "terms", "message"),
+    [
+        (np.sum, 0, "terms=0, but should be 1 or more"),
+        (np.sum, 2.5, "terms=2.5, but should be a whole number, 1 or more"),
+        (None, 4, "function=NoneType, but should be a function of terms"),
+        (lambda terms: terms, 4, r"result=ndarray of shape \(4,\), but should be one real number"),
+        (lambda terms: "4", 4, "result=str, but should be one real number"),
+    ],
+)
+def test_bad_input_is_told_in_one_line(function: Any, terms: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        check_transport(function, terms)
+
+
+@pytest.mark.parametrize("result", [np.zeros(PLACES), np.zeros((2, 5)), np.zeros((0, PLACES)), 0.0])
+def test_sums_of_another_shape_are_refused(result: Any) -> None:
+    with pytest.raises(InputError, match=r"but should be an array \[copy, 6\]"):
+        check_placed_transport(lambda terms: result, TERMS, PLACES)
+
+
+def test_a_sum_may_work_in_place() -> None:
+    def total(terms: Any) -> float:
+        terms[0] = terms.sum()
+        return float(terms[0])
+
+    assert check_transport(total, 8).wrong == 0
