@@ -16,14 +16,15 @@ import numpy as np
 import numpy.typing as npt
 
 from ..banks.bank import RowBlock
-from ..kernels.contract import BFLOAT16, Bf16, FrontWeights
+from ..kernels.contract import Bf16, FrontWeights
 from ..kernels.project import latent_partials, latent_shards
-from ..kernels.reduce import LIBRARY_ORDERS, SCHEDULES, reduce_partials
+from ..kernels.reduce import DEFAULT_ISLANDS, LIBRARY_ORDERS, SCHEDULES, run_schedule
+from ..kernels.rounding import to_fp64
 from .compare import BASELINE, CANDIDATE
+from .metrics.values import log_ratio
 from .observed import ScheduleFit
 from .rank_parts import same_as_first
 
-DEFAULT_ISLANDS = 2
 GATHER = "gather"
 """What a path declares that rounds the full sum once and copies it."""
 SAMPLE_ROWS = 64
@@ -46,7 +47,7 @@ class _Side:
 
     def distance(self) -> float:
         """Relative difference of the two norms; infinite where one is 0 or no number."""
-        return _relative(math.sqrt(math.fsum(self.observed)), math.sqrt(math.fsum(self.declared)))
+        return log_ratio(math.sqrt(math.fsum(self.observed)), math.sqrt(math.fsum(self.declared)))
 
 
 class ScheduleJudge:
@@ -98,7 +99,7 @@ class ScheduleJudge:
             self._keep_sample(block, exact, width, latents)
             self._name_library_orders()
         for rank in self._distinct(latents):
-            wide = {role: _wide(latent[rank]) for role, latent in latents.items()}
+            wide = {role: to_fp64(latent[rank]) for role, latent in latents.items()}
             rule = {role: _of_rank(self._expect(block, role, width), rank) for role in latents}
             for role in latents:
                 errors = _row_norms(wide[role] - exact)
@@ -163,7 +164,7 @@ class ScheduleJudge:
         partials = latent_partials(hidden, weight, self.ranks)
         target = _triangle(mine, other, exact)
         distances = {
-            name: _distance(target, _triangle(_reduced(name, partials, width)[0], other, exact))
+            name: _distance(target, _triangle(run_schedule(name, partials, width)[0], other, exact))
             for name in self._simulated
             if name != GATHER
         }
@@ -193,7 +194,7 @@ class ScheduleJudge:
             return whole.astype(np.float64)[None]
         index = np.arange(-(-block.rows // width) * width) % block.rows
         partials = latent_partials(hidden, weight, self.ranks)[:, index]
-        reduced = _reduced(name, partials, width)[:, : block.rows]
+        reduced = run_schedule(name, partials, width)[:, : block.rows]
         agree = SCHEDULES[name.partition(":")[0]].ranks_agree
         return np.asarray((reduced[:1] if agree else reduced).astype(np.float64))
 
@@ -221,7 +222,7 @@ class ScheduleJudge:
         partials = latent_partials(hidden, weight, self.ranks)
         whole = np.concatenate(list(latent_shards(hidden, weight, self.ranks)), axis=1)
         results = {
-            name: whole if name == GATHER else _reduced(name, partials, width)[0]
+            name: whole if name == GATHER else run_schedule(name, partials, width)[0]
             for name in sorted({*self._simulated, *map(self._schedule, self.declared)})
         }
         target = _triangle(a, b, exact)
@@ -247,25 +248,11 @@ def _available(name: str, ranks: int) -> bool:
     return name == GATHER or SCHEDULES[name].unavailable is None
 
 
-def _reduced(name: str, partials: Bf16, width: int) -> Bf16:
-    """[rank, row, latent]; a name may carry the number of islands, such as ``two_level:4``."""
-    schedule, _, islands = name.partition(":")
-    out = np.empty(partials.shape, BFLOAT16)
-    reduce_partials(schedule, partials, out, width, int(islands or DEFAULT_ISLANDS))
-    return out
-
-
 def _triangle(a: Bf16, b: Bf16, exact: Latent) -> Triangle:
-    wide_a, wide_b = _wide(a), _wide(b)
+    wide_a, wide_b = to_fp64(a), to_fp64(b)
     sides = (wide_a - exact, wide_b - exact, wide_a - wide_b)
     first, second, third = (math.sqrt(_square(side)) for side in sides)
     return first, second, third
-
-
-def _wide(values: Bf16) -> Latent:
-    """FP64 values; a signalling NaN, such as poison that a path left, is no reason to warn."""
-    with np.errstate(invalid="ignore"):
-        return np.asarray(values.astype(np.float64))
 
 
 def _square(values: npt.NDArray[Any]) -> float:
@@ -281,13 +268,4 @@ def _row_norms(values: Latent) -> Latent:
 
 
 def _distance(a: Triangle, b: Triangle) -> float:
-    return max(_relative(x, y) for x, y in zip(a, b, strict=True))
-
-
-def _relative(x: float, y: float) -> float:
-    """|ln(x / y)|; 0 where both are 0, infinite where only one is or either is no number."""
-    if x == y:
-        return 0.0
-    if not (math.isfinite(x) and math.isfinite(y) and x and y):
-        return math.inf
-    return abs(math.log(x / y))
+    return max(log_ratio(x, y) for x, y in zip(a, b, strict=True))

@@ -13,7 +13,6 @@ differ on almost all rows, which is the harder case. Each pair has a Gaussian ba
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -23,6 +22,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from record_file import write_record
 
 from neartie.audit.environment import environment
 from neartie.audit.error_groups import group_of_rows
@@ -134,9 +134,7 @@ def main() -> int:
         print(f"{kind}: {told}{rate}")
     record["environment"] = environment()
     record["date"] = datetime.now(UTC).isoformat(timespec="seconds")
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    print(f"written to {options.out}")
+    write_record(record, options.out)
     return 0
 
 

@@ -17,7 +17,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections import Counter
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from process_tree import descendants, memory
+from process_tree import Sampler, descendants, memory
 
 from neartie.audit.engine.contract import Part, RunPart
 from neartie.audit.engine.ray_cluster import connected
@@ -143,32 +142,24 @@ def _counted(plan: GatePlan, address: str, folder: Path) -> dict[str, Any]:
     }
 
 
-class Memory:
+class Memory(Sampler):
     """Samples who holds how much below a process, while the ``with`` block runs."""
 
     def __init__(self, root: int) -> None:
+        super().__init__(every=0.2)
         self.peak = {"driver": 0, "worker": 0, "ray": 0}
-        self._root, self._stop = root, threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._root = root
 
-    def __enter__(self) -> Memory:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        while not self._stop.wait(0.2):
-            own = 0
-            for pid in descendants(self._root):
-                kind, size = self._kind(pid), memory(pid).get("rss", 0)
-                if kind == "ray":
-                    own += size
-                else:
-                    self.peak[kind] = max(self.peak[kind], size)
-            self.peak["ray"] = max(self.peak["ray"], own)
+    def sample(self) -> None:
+        """The largest driver and worker, and all of Ray's own together."""
+        own = 0
+        for pid in descendants(self._root):
+            kind, size = self._kind(pid), memory(pid).get("rss", 0)
+            if kind == "ray":
+                own += size
+            else:
+                self.peak[kind] = max(self.peak[kind], size)
+        self.peak["ray"] = max(self.peak["ray"], own)
 
     def _kind(self, pid: int) -> str:
         if pid == self._root:

@@ -30,6 +30,7 @@ import numba
 import numpy as np
 import torch
 from process_tree import TreeMemory
+from record_file import write_record
 
 from neartie.audit.environment import environment
 from neartie.audit.gate.sides import proven_window
@@ -192,9 +193,7 @@ def main() -> int:
     record["load_before"] = round(load, 2)
     record["environment"] = environment()
     record["date"] = datetime.now(UTC).isoformat(timespec="seconds")
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    print(f"written to {options.out}")
+    write_record(record, options.out)
     return 0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from typing import Self
 
 _KB = 1024
 
@@ -36,18 +37,15 @@ def memory(pid: int) -> dict[str, int]:
     return {w[0][:-1].lower(): int(w[1]) * _KB for w in words if w[0] in ("Rss:", "Pss:")}
 
 
-class TreeMemory:
-    """Samples a process tree while the ``with`` block runs; peaks are of sums over the tree."""
+class Sampler:
+    """Calls ``sample`` again and again while the ``with`` block runs."""
 
-    def __init__(self, root: int, every: float = 0.1) -> None:
-        self.peak = {"rss": 0, "pss": 0}
-        self.processes = 0
-        self.samples = 0
-        self._root, self._every = root, every
+    def __init__(self, every: float) -> None:
+        self._every = every
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
-    def __enter__(self) -> TreeMemory:
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 
@@ -57,9 +55,28 @@ class TreeMemory:
 
     def _watch(self) -> None:
         while not self._stop.wait(self._every):
-            found = [memory(pid) for pid in descendants(self._root)]
-            self.samples += 1
-            self.processes = max(self.processes, sum(bool(one) for one in found))
-            for kind in self.peak:
-                total = sum(one.get(kind, 0) for one in found)
-                self.peak[kind] = max(self.peak[kind], total)
+            self.sample()
+
+    def sample(self) -> None:
+        """Look once."""
+        raise NotImplementedError
+
+
+class TreeMemory(Sampler):
+    """Samples a process tree; peaks are of sums over the tree."""
+
+    def __init__(self, root: int, every: float = 0.1) -> None:
+        super().__init__(every)
+        self.peak = {"rss": 0, "pss": 0}
+        self.processes = 0
+        self.samples = 0
+        self._root = root
+
+    def sample(self) -> None:
+        """Sum over the processes that exist now."""
+        found = [memory(pid) for pid in descendants(self._root)]
+        self.samples += 1
+        self.processes = max(self.processes, sum(bool(one) for one in found))
+        for kind in self.peak:
+            total = sum(one.get(kind, 0) for one in found)
+            self.peak[kind] = max(self.peak[kind], total)

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from record_file import write_record
 
 from neartie.audit.environment import environment
 from neartie.banks.bank import RowBlock
@@ -175,9 +176,7 @@ def main() -> int:
     }
     for name in ("first_run", "warm_run", "warm_run_two_workers", "kept_pages_run"):
         print(name, json.dumps(record[name]))
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    print(f"written to {options.out}")
+    write_record(record, options.out)
     return 0
 
 

@@ -39,7 +39,6 @@ from neartie.audit.why.schedule_trees import schedule_trees
 from neartie.audit.why.schedules import (
     attribute_schedule,
     candidates,
-    run_schedule,
     telling_partials,
 )
 from neartie.audit.why.tree import Tree, all_binary_trees, key_of, without_bits
@@ -48,6 +47,7 @@ from neartie.banks.geometry import PRESETS
 from neartie.banks.open import expand_banks
 from neartie.kernels.contract import BFLOAT16
 from neartie.kernels.project import latent_partials
+from neartie.kernels.reduce import run_schedule
 from neartie.kernels.reference import reference_product
 from neartie.kernels.registry import make_path
 

@@ -100,6 +100,9 @@ SCHEDULES: Final = {
     ),
 }
 
+DEFAULT_ISLANDS: Final = 2
+"""Of ``two_level`` where its name tells no other number."""
+
 LIBRARY_ORDERS: Final = ("nccl", "gloo")
 """Schedules of communication libraries, which promise no order: only their results tell it."""
 
@@ -130,7 +133,9 @@ def _ring(partials: Bf16, out: Bf16, width: int) -> None:
     out[:] = result.reshape(rows, latent)
 
 
-def reduce_partials(schedule: str, partials: Bf16, out: Bf16, width: int, islands: int = 2) -> None:
+def reduce_partials(
+    schedule: str, partials: Bf16, out: Bf16, width: int, islands: int = DEFAULT_ISLANDS
+) -> None:
     """Reduce partials [rank, row, latent] BF16 into ``out`` [rank, row, latent] BF16.
 
     Args:
@@ -166,6 +171,23 @@ def reduce_partials(schedule: str, partials: Bf16, out: Bf16, width: int, island
             }
             _by_blocks(partials, out[0], sums[schedule])
     out[1:] = out[0]
+
+
+def run_schedule(name: str, partials: Bf16, width: int) -> Bf16:
+    """Return what ``reduce_partials`` makes of partials [rank, row, latent] BF16, in that shape.
+
+    Args:
+        name: of the schedule; islands may follow, as in ``two_level:4``.
+        partials: what each rank contributes.
+        width: rows per launch.
+
+    Raises:
+        EnvelopeError: as ``reduce_partials``.
+    """
+    schedule, _, islands = name.partition(":")
+    out = np.empty(partials.shape, BFLOAT16)
+    reduce_partials(schedule, partials, out, width, int(islands or DEFAULT_ISLANDS))
+    return out
 
 
 def _by_blocks(partials: Bf16, out: Bf16, total: Callable[[_Partials], F32]) -> None:

@@ -8,7 +8,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from .contract import BFLOAT16, F32, Bf16
+from .contract import BFLOAT16, F32, F64, Bf16
 
 
 @numba.njit(cache=True)
@@ -34,6 +34,15 @@ def widen(values: Bf16) -> F32:
     bits = np.ascontiguousarray(values).view(np.uint16).astype(np.uint32)
     bits <<= 16
     return bits.view(np.float32)
+
+
+def to_fp64(values: Bf16) -> F64:
+    """BF16 values as float64 in C order: the order of a norm's sum, also where ranks are broadcast.
+
+    A signalling NaN, such as poison that a path left, is no reason to warn.
+    """
+    with np.errstate(invalid="ignore"):
+        return values.astype(np.float64, order="C")
 
 
 def narrow(values: F32) -> Bf16:

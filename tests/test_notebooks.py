@@ -3,13 +3,11 @@
 import ast
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import altair as alt
 import pytest
-import torch
 
 # What each one is there to show, as it prints it.
 SHOWN = {
@@ -24,13 +22,7 @@ SHOWN = {
 NOTEBOOKS = sorted((Path(__file__).resolve().parent.parent / "notebooks").glob("*.ipynb"))
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    """Small products: threads that wait for each other only take time from other tests."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def code_cells(path: Path) -> list[dict[str, Any]]:

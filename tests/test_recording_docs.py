@@ -1,11 +1,9 @@
 """The blocks of docs/recording.md run, and print what the page says."""
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
 from doc_blocks import PageRun, blocks_of
 
 from neartie.banks.recording.ready import READY
@@ -14,13 +12,7 @@ PATH = Path(__file__).resolve().parent.parent / "docs" / "recording.md"
 PAGE = PATH.read_text(encoding="utf-8")
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    """Small products: threads that wait for each other only take time from other tests."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def test_the_blocks_print_what_the_page_says(

@@ -321,6 +321,15 @@ def relative_rms(error_square: float, reference_square: float) -> float | None:
     return math.sqrt(error_square / reference_square) if reference_square > 0.0 else None
 
 
+def log_ratio(x: float, y: float) -> float:
+    """Return |ln(x / y)|; 0 where both are equal, infinite where one is 0 or no number."""
+    if x == y:
+        return 0.0
+    if not (math.isfinite(x) and math.isfinite(y) and x and y):
+        return math.inf
+    return abs(math.log(x / y))
+
+
 def _lowest_row_of_largest(values: npt.NDArray[Any], defined: Bools, rows: I64) -> int | None:
     """Return the index of the largest defined value, of the lowest row number among equals."""
     candidates = np.flatnonzero(defined)

@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ...kernels.contract import BFLOAT16, F64, Bf16
-from ...kernels.reduce import SCHEDULES, reduce_partials
-from ...kernels.rounding import narrow
+from ...kernels.reduce import SCHEDULES, run_schedule
+from ...kernels.rounding import narrow, to_fp64
+from ..metrics.values import log_ratio
 from .attribution import GATHER, Attribution, ScheduleMatch, full_name
 from .schedule_inputs import check_inputs
 from .schedule_trees import schedule_arithmetic
@@ -31,18 +32,6 @@ def candidates(ranks: int) -> list[str]:
     proper = [k for k in range(2, ranks // 2 + 1) if ranks % k == 0]
     islands = [2] if ranks == 2 else proper
     return [*names, *(f"two_level:{k}" for k in islands)]
-
-
-def run_schedule(schedule: str, partials: Bf16, width: int) -> Bf16:
-    """Return the result [rank, row, latent] BF16 of a schedule on partials of the same shape.
-
-    Raises:
-        EnvelopeError: the schedule cannot run here, or its islands do not divide the ranks.
-    """
-    name, _, islands = full_name(schedule).partition(":")
-    out = np.empty(partials.shape, BFLOAT16)
-    reduce_partials(name, partials, out, width, int(islands or 2))
-    return out
 
 
 def telling_partials(ranks: int, rows: int, latent: int, seed: int = 0) -> Bf16:
@@ -95,7 +84,7 @@ def attribute_schedule(
     """
     given = check_inputs(partials, observed, reference, width, seen, also, rows)
     ranks, places, kept = given.ranks, given.seen, slice(0, given.counted)
-    exact = _wide(partials).sum(axis=0) if reference is None else reference
+    exact = to_fp64(partials).sum(axis=0) if reference is None else reference
     names = [*candidates(ranks)]
     further = dict.fromkeys(full_name(name) for name in also)
     names += [name for name in further if name not in {*names, GATHER}]
@@ -165,9 +154,9 @@ def _match(
 ) -> ScheduleMatch:
     equal = result.view(np.uint16) == observed.view(np.uint16)
     predicted = _sides(result, *corners)
-    off = max(_log_ratio(a, b) for a, b in zip(shown, predicted, strict=True))
+    off = max(log_ratio(a, b) for a, b in zip(shown, predicted, strict=True))
     norm = _norm(np.broadcast_to(corners[0], observed.shape))
-    apart = _norm(_wide(observed) - _wide(result)) / norm if norm else math.nan
+    apart = _norm(to_fp64(observed) - to_fp64(result)) / norm if norm else math.nan
     return ScheduleMatch(
         schedule=name,
         equal=int(np.count_nonzero(equal)),
@@ -182,10 +171,10 @@ def _match(
 def _sides(result: Bf16, exact: F64, once: Bf16) -> tuple[float, float]:
     """Relative RMS of a result from the reference, and from the reference rounded once."""
     norm = _norm(np.broadcast_to(exact, result.shape))
-    wide = _wide(result)
+    wide = to_fp64(result)
     if not norm:
         return math.nan, math.nan
-    return _norm(wide - exact) / norm, _norm(wide - _wide(once)) / norm
+    return _norm(wide - exact) / norm, _norm(wide - to_fp64(once)) / norm
 
 
 def _groups(
@@ -230,24 +219,8 @@ def _advice(
         yield "more rows, or partials of very different sizes, tell these apart"
 
 
-def _wide(values: Bf16) -> F64:
-    """FP64 values; a signalling NaN, such as poison that a path left, is no reason to warn."""
-    with np.errstate(invalid="ignore"):
-        # In C order, also where a result is broadcast over ranks: the order of a norm's sum.
-        return values.astype(np.float64, order="C")
-
-
 def _norm(values: npt.NDArray[Any]) -> float:
     """Euclidean norm; numpy sums a row pairwise in one fixed order, fsum the rows exactly."""
     with np.errstate(over="ignore", invalid="ignore"):
         squares = np.square(values).sum(axis=-1).ravel().tolist()
     return math.sqrt(math.fsum(squares)) if all(map(math.isfinite, squares)) else math.nan
-
-
-def _log_ratio(x: float, y: float) -> float:
-    """|ln(x / y)|; 0 where both are equal, infinite where one is 0 or no number."""
-    if x == y:
-        return 0.0
-    if not (math.isfinite(x) and math.isfinite(y) and x and y):
-        return math.inf
-    return abs(math.log(x / y))

@@ -1,7 +1,7 @@
 """Recovered summation trees: against brute force, against real sums, and refused where none is."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import ml_dtypes
@@ -91,15 +91,6 @@ def matmul(rows: int, columns: int) -> Callable[[Any], float]:
         return float((left @ torch.ones(len(terms), columns))[rows - 1, columns - 1])
 
     return element
-
-
-@pytest.fixture
-def one_thread() -> Iterator[None]:
-    """Products of so few terms on several threads only wait for each other."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def equal(a: Tree, b: Tree) -> bool:

@@ -11,13 +11,13 @@ from neartie.audit.why.schedule_trees import schedule_trees
 from neartie.audit.why.schedules import (
     attribute_schedule,
     candidates,
-    run_schedule,
     telling_partials,
 )
 from neartie.audit.why.tree import evaluate
 from neartie.banks.errors import InputError
 from neartie.banks.open import open_bank
 from neartie.kernels.project import latent_partials
+from neartie.kernels.reduce import run_schedule
 from neartie.kernels.reference import reference_product
 from neartie.kernels.rounding import narrow, widen
 
