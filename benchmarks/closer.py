@@ -13,6 +13,7 @@ differ on almost all rows, which is the harder case. Each pair has a Gaussian ba
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -22,7 +23,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from record_file import write_record
 
 from neartie.audit.environment import environment
 from neartie.audit.error_groups import group_of_rows
@@ -134,7 +134,9 @@ def main() -> int:
         print(f"{kind}: {told}{rate}")
     record["environment"] = environment()
     record["date"] = datetime.now(UTC).isoformat(timespec="seconds")
-    write_record(record, options.out)
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    options.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    print(f"written to {options.out}")
     return 0
 
 

@@ -30,7 +30,6 @@ import numba
 import numpy as np
 import torch
 from process_tree import TreeMemory
-from record_file import write_record
 
 from neartie.audit.environment import environment
 from neartie.audit.gate.sides import proven_window
@@ -193,7 +192,9 @@ def main() -> int:
     record["load_before"] = round(load, 2)
     record["environment"] = environment()
     record["date"] = datetime.now(UTC).isoformat(timespec="seconds")
-    write_record(record, options.out)
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    options.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    print(f"written to {options.out}")
     return 0
 
 

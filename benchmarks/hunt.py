@@ -12,6 +12,7 @@ recorded row helps it. Last, clean pairs: nothing may be found in as many rows.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 import time
@@ -24,7 +25,6 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "support"))
 
 import rare_faults
-from record_file import write_record
 
 import neartie
 from neartie.audit.environment import environment
@@ -150,7 +150,9 @@ def main() -> int:
         "rate_rows": rate_rows, "faults": lines, "clean": clean, "environment": environment(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }  # fmt: skip
-    write_record(record, options.out)
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    options.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    print(f"written to {options.out}")
     bad = [x for x in lines if not x["found"]] + [x for x in clean if x["found"]]
     return int(bool(bad))
 

@@ -16,6 +16,7 @@ median) says what recorded rows would show; there are too few of them to count.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 from datetime import UTC, datetime
@@ -23,7 +24,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from record_file import write_record
 
 from neartie.audit.environment import environment
 from neartie.audit.gate.run import run_gate
@@ -122,7 +122,9 @@ def main() -> int:
         print(f"{name}: {rows:,} rows in {result.seconds:.0f} s\n\n{table(lines)}", flush=True)
     record["environment"] = environment()
     record["date"] = datetime.now(UTC).isoformat(timespec="seconds")
-    write_record(record, options.out)
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    options.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    print(f"written to {options.out}")
     return 0
 
 

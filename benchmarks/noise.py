@@ -15,6 +15,7 @@ The repeats draw margins, sigmas and swaps directly, so that there can be many.
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
 from collections import Counter
@@ -25,7 +26,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from record_file import write_record
 
 from neartie.audit.environment import environment
 from neartie.audit.metrics.margins import MarginTally, predict, predicted_interval
@@ -140,7 +140,9 @@ def main() -> int:
     print(f"{options.repeats} repeats of {rows:,} drawn rows: {record['repeats']}")
     record["environment"] = environment()
     record["date"] = datetime.now(UTC).isoformat(timespec="seconds")
-    write_record(record, options.out)
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    options.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    print(f"written to {options.out}")
     return 0
 
 

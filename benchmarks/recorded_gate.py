@@ -26,7 +26,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from record_file import write_record
 
 from neartie.audit.environment import environment
 from neartie.banks.bank import RowBlock
@@ -176,7 +175,9 @@ def main() -> int:
     }
     for name in ("first_run", "warm_run", "warm_run_two_workers", "kept_pages_run"):
         print(name, json.dumps(record[name]))
-    write_record(record, options.out)
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    options.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    print(f"written to {options.out}")
     return 0
 
 
