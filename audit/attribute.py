@@ -21,12 +21,15 @@ from ..kernels.project import latent_partials, latent_shards
 from ..kernels.reduce import DEFAULT_ISLANDS, LIBRARY_ORDERS, SCHEDULES, run_schedule
 from ..kernels.rounding import to_fp64
 from .compare import BASELINE, CANDIDATE
+from .metrics.exact_sum import ExactSum
 from .metrics.values import log_ratio
 from .observed import ScheduleFit
 from .rank_parts import same_as_first
 
 GATHER = "gather"
 """What a path declares that rounds the full sum once and copies it."""
+APART = "apart"
+"""The side of the triangle between the two paths."""
 SAMPLE_ROWS = 64
 """Rows on which the other schedules are tried, to name the nearest where the declared one fails."""
 
@@ -38,20 +41,69 @@ Triangle = tuple[float, float, float]
 class _Side:
     """Squared norms of one side of the triangle, observed and as declared."""
 
-    observed: list[float] = field(default_factory=list)
-    declared: list[float] = field(default_factory=list)
+    observed: ExactSum = field(default_factory=ExactSum)
+    declared: ExactSum = field(default_factory=ExactSum)
 
     def add(self, observed: Latent, declared: Latent) -> None:
-        self.observed.append(_square(observed))
-        self.declared.append(_square(declared))
+        self.observed.add(np.array(_square(observed)))
+        self.declared.add(np.array(_square(declared)))
+
+    def merge(self, other: _Side) -> None:
+        self.observed.merge(other.observed)
+        self.declared.merge(other.declared)
 
     def distance(self) -> float:
         """Relative difference of the two norms; infinite where one is 0 or no number."""
-        return log_ratio(math.sqrt(math.fsum(self.observed)), math.sqrt(math.fsum(self.declared)))
+        return log_ratio(math.sqrt(self.observed.value()), math.sqrt(self.declared.value()))
+
+
+# Both paths' latent [row, latent] of rank 0, the exact one, hidden [row, hidden], rows per launch.
+_Sample = tuple[Bf16, Bf16, Latent, Bf16, int]
+
+
+@dataclass
+class LatentSums:
+    """What a bank's latents show, shard by shard; merged in row order.
+
+    Attributes:
+        sides: sides of the triangle by (width, side).
+        elements: of the latent of one chunk, the most of any, by width.
+        sample: the bank's first rows, at the first width that was run there; it names schedules.
+        stands_for: by path, the schedule that a library's own order shows on those.
+        undeclared: whether a path declares no schedule that could be run.
+    """
+
+    sides: dict[tuple[int, str], _Side] = field(default_factory=dict)
+    elements: dict[int, int] = field(default_factory=dict)
+    sample: _Sample | None = None
+    stands_for: dict[str, str] = field(default_factory=dict)
+    undeclared: bool = False
+
+    def merge(self, other: LatentSums) -> None:
+        """Add later rows of the same bank; the earlier sample stays."""
+        for key, side in other.sides.items():
+            self.sides.setdefault(key, _Side()).merge(side)
+        for width, elements in other.elements.items():
+            self.elements[width] = max(self.elements.get(width, 0), elements)
+        self.sample = other.sample if self.sample is None else self.sample
+        self.stands_for = self.stands_for or other.stands_for
+        self.undeclared |= other.undeclared
+
+    def forget_width(self, width: int) -> None:
+        """Drop what was summed at a width that could not be finished."""
+        self.sides = {key: side for key, side in self.sides.items() if key[0] != width}
+        self.elements.pop(width, None)
+
+    def pooled(self) -> dict[str, _Side]:
+        """The sides over all widths."""
+        sides = {side: _Side() for side in (BASELINE, CANDIDATE, APART)}
+        for (_, name), side in self.sides.items():
+            sides[name].merge(side)
+        return sides
 
 
 class ScheduleJudge:
-    """Holds both paths' latent against their declared schedules, chunk by chunk."""
+    """Holds both paths' latent of one chunk against their declared schedules."""
 
     def __init__(
         self,
@@ -60,8 +112,10 @@ class ScheduleJudge:
         ranks: int,
         *,
         machine_dependent: bool = False,
+        sums: LatentSums | None = None,
     ) -> None:
         self.declared, self.weights, self.ranks = declared, weights, ranks
+        self.sums = LatentSums() if sums is None else sums
         self._machine_dependent = machine_dependent
         simulated = [name for name in (*SCHEDULES, GATHER) if _available(name, ranks)]
         self.known = all(
@@ -69,15 +123,8 @@ class ScheduleJudge:
             for name in declared.values()
         )
         self._simulated = simulated
-        self._stands_for: dict[str, str] = {}
-        self._sides = {side: _Side() for side in (BASELINE, CANDIDATE, "apart")}
-        self._elements = 0
-        self._sample: tuple[Bf16, Bf16, Latent, Bf16, int] | None = None
+        self._libraries = [role for role, name in declared.items() if name in LIBRARY_ORDERS]
         self._expected: dict[tuple[str, int], Latent] = {}
-
-    def forget_chunk(self) -> None:
-        """The next chunk has other rows."""
-        self._expected = {}
 
     def add(
         self, block: RowBlock, exact: Latent, width: int, latents: dict[str, Bf16]
@@ -95,8 +142,10 @@ class ScheduleJudge:
         """
         beyond = {role: np.zeros(block.rows, np.bool_) for role in latents}
         limit = 1 + 8 / math.sqrt(2 * exact.shape[1])
-        if self._sample is None:
+        unnamed = any(role not in self.sums.stands_for for role in self._libraries)
+        if self.sums.sample is None and (block.start == 0 or unnamed):
             self._keep_sample(block, exact, width, latents)
+        if unnamed:
             self._name_library_orders()
         for rank in self._distinct(latents):
             wide = {role: to_fp64(latent[rank]) for role, latent in latents.items()}
@@ -104,12 +153,15 @@ class ScheduleJudge:
             for role in latents:
                 errors = _row_norms(wide[role] - exact)
                 beyond[role] |= ~(errors <= limit * _row_norms(rule[role] - exact))
-                self._sides[role].add(wide[role] - exact, rule[role] - exact)
-            self._sides["apart"].add(
+                self._side(width, role).add(wide[role] - exact, rule[role] - exact)
+            self._side(width, APART).add(
                 wide[BASELINE] - wide[CANDIDATE], rule[BASELINE] - rule[CANDIDATE]
             )
-        self._elements = max(self._elements, exact.size)
+        self.sums.elements[width] = max(self.sums.elements.get(width, 0), exact.size)
         return beyond
+
+    def _side(self, width: int, name: str) -> _Side:
+        return self.sums.sides.setdefault((width, name), _Side())
 
     def result(self) -> ScheduleFit | None:
         """Return how the pooled triangle compares; None where no latent was judged.
@@ -119,13 +171,14 @@ class ScheduleJudge:
         arithmetic are 0 apart, if their bits are not their machine's: products in another order
         move a few roundings, and then only each path's own side is judged.
         """
-        if not self._elements:
+        elements = max(self.sums.elements.values(), default=0)
+        if not elements:
             return None
-        sides = dict(self._sides)
-        if self._machine_dependent and not any(sides["apart"].declared):
-            del sides["apart"]
+        sides = self.sums.pooled()
+        if self._machine_dependent and not sides[APART].declared.value():
+            del sides[APART]
         off = max(side.distance() for side in sides.values())
-        tolerance = 4 / math.sqrt(2 * self._elements)
+        tolerance = 4 / math.sqrt(2 * elements)
         fits = off <= tolerance
         names = self.names()
         distance = off if math.isfinite(off) else None
@@ -144,20 +197,19 @@ class ScheduleJudge:
 
     def _schedule(self, role: str) -> str:
         """The schedule that a path is held against: the declared one, or what stands for it."""
-        return self._stands_for.get(role, str(self.declared[role]))
+        return self.sums.stands_for.get(role, str(self.declared[role]))
 
     def _name_library_orders(self) -> None:
         """Find which schedule a library's own order shows, by its error and its distance.
 
         The first rows decide; all of them, and the rest, are then judged as if it were declared.
         """
-        for role in (BASELINE, CANDIDATE):
-            if self.declared[role] in LIBRARY_ORDERS:
-                self._stands_for[role] = self._nearest_to(role)
+        for role in self._libraries:
+            self.sums.stands_for[role] = self._nearest_to(role)
 
     def _nearest_to(self, role: str) -> str:
-        assert self._sample is not None
-        a, b, exact, hidden, width = self._sample
+        assert self.sums.sample is not None
+        a, b, exact, hidden, width = self.sums.sample
         mine, other = (a, b) if role == BASELINE else (b, a)
         weight = self.weights.latent
         assert weight is not None
@@ -205,7 +257,7 @@ class ScheduleJudge:
         if rows > block.rows:
             rows = width = block.rows
         assert block.hidden is not None
-        self._sample = (
+        self.sums.sample = (
             latents[BASELINE][0, :rows].copy(),
             latents[CANDIDATE][0, :rows].copy(),
             exact[:rows],
@@ -215,8 +267,9 @@ class ScheduleJudge:
 
     def _nearest(self) -> str:
         """Name the pair of schedules nearest to the observed triangle, one of them as declared."""
-        assert self._sample is not None
-        a, b, exact, hidden, width = self._sample
+        if self.sums.sample is None:
+            return "none named: the bank's first rows show no latent"
+        a, b, exact, hidden, width = self.sums.sample
         weight = self.weights.latent
         assert weight is not None
         partials = latent_partials(hidden, weight, self.ranks)

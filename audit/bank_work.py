@@ -1,13 +1,19 @@
-"""An audit's banks as work for an engine: a bank is a part, its pickled outcome the document."""
+"""An audit's banks as work for an engine: a shard is one chunk of a bank, at every width and rank.
+
+Widths and ranks of the same rows stay together: they share the reference, the largest part of a
+row's cost, and are compared with each other. Shards merge in row order on whoever started the run,
+so outcomes have the same bits as from one process.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import pickle
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +21,31 @@ from ..banks.bank import Bank
 from ..banks.errors import BankError, InputError
 from ..banks.open import open_bank
 from ..kernels.paths import FrontPath
+from ..kernels.reduce import LIBRARY_ORDERS
 from ..kernels.registry import as_path
-from .bank_run import BankOutcome, BankRun, Pairing
+from .bank_outcome import BankOutcome, ShardOutcome
+from .bank_run import BankRun, chunk_rows, chunks
 from .engine.contract import Engine, Part, RunPart
 from .engine.fit import check_bank, check_sources
 from .environment import code_digest
+from .pairing import Pairing
 from .policy import Policy
+from .shard_document import read_shard, shard_document
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Rows of one bank.
+
+    Attributes:
+        bank: its place in the work.
+        start: first row.
+        stop: behind the last row.
+    """
+
+    bank: int
+    start: int
+    stop: int
 
 
 @dataclass(frozen=True)
@@ -34,6 +59,8 @@ class BankWork:
         widths: rows per launch.
         ranks: tensor-parallel ranks.
         policy: limits, JSON values.
+        rows: of each bank.
+        chunks: rows of one chunk of each bank.
         code: digest of the package's sources.
     """
 
@@ -43,12 +70,23 @@ class BankWork:
     widths: tuple[int, ...]
     ranks: int
     policy: dict[str, Any]
+    rows: tuple[int, ...]
+    chunks: tuple[int, ...]
     code: str
 
-    @property
+    @cached_property
     def key(self) -> str:
         """Sha256 hex of all that decides the outcomes."""
         return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
+
+    @cached_property
+    def shards(self) -> list[Shard]:
+        """Every chunk of every bank, in order."""
+        return [
+            Shard(number, start, stop)
+            for number, (rows, step) in enumerate(zip(self.rows, self.chunks, strict=True))
+            for start, stop in chunks(rows, step)
+        ]
 
     @property
     def gpus(self) -> int:
@@ -62,27 +100,47 @@ class BankWork:
             InputError: other sources than where the audit was started.
         """
         check_sources(self.code)
+        return _Runner(self).document
+
+    def pairing(self) -> Pairing:
+        """The paths and their conditions, made again."""
         baseline, candidate = (
             as_path(spec, role)
             for spec, role in zip(self.paths, ("baseline", "candidate"), strict=True)
         )
         limits = Policy.model_validate(self.policy)
-        pairing = Pairing(baseline, candidate, self.widths, self.ranks, limits, specs=self.paths)
-        return lambda number: pickle.dumps(self._outcome(number, pairing))
+        return Pairing(baseline, candidate, self.widths, self.ranks, limits, specs=self.paths)
 
-    def _outcome(self, number: int, pairing: Pairing) -> BankOutcome:
-        bank, planned = open_bank(self.banks[number]), self.digests[number]
-        check_bank(bank, planned)
-        return BankRun(bank, number, pairing).run(lambda rows: None)
+
+class _Runner:
+    """In a worker: runs shards, and keeps the bank of the last one open."""
+
+    def __init__(self, work: BankWork) -> None:
+        self._work, self._key, self._pairing = work, work.key, work.pairing()
+        self._run: BankRun | None = None
+
+    def document(self, number: int) -> bytes:
+        shard = self._work.shards[number]
+        outcome = self._of(shard.bank).chunk(shard.start, shard.stop)
+        return shard_document(self._key, number, outcome)
+
+    def _of(self, number: int) -> BankRun:
+        if self._run is None or self._run.number != number:
+            bank = open_bank(self._work.banks[number])
+            check_bank(bank, self._work.digests[number])
+            self._run = BankRun(bank, number, self._pairing)
+        return self._run
 
 
 def bank_work(banks: Sequence[Bank], pairing: Pairing) -> BankWork | None:
-    """Return the work, or None where another machine could not make these banks and paths again."""
+    """Return the work, or None where another process could not make these banks and paths again."""
     first, second = pairing.specs
-    built_in = all(type(path) is FrontPath for path in (pairing.baseline, pairing.candidate))
+    built_in = all(type(path) is FrontPath for path in pairing.paths.values())
     if pairing.device != "cpu" or not built_in or first is None or second is None:
         return None
-    if not all(_opens_again(bank) for bank in banks):
+    # What a library's order is, the first rows show; a shard of later ones would not know it.
+    orders = {path.declared.latent_schedule for path in pairing.paths.values()}
+    if orders.intersection(LIBRARY_ORDERS) or not all(_opens_again(bank) for bank in banks):
         return None
     return BankWork(
         tuple(bank.spec for bank in banks),
@@ -91,6 +149,8 @@ def bank_work(banks: Sequence[Bank], pairing: Pairing) -> BankWork | None:
         pairing.widths,
         pairing.ranks,
         pairing.policy.model_dump(mode="json"),
+        tuple(bank.rows for bank in banks),
+        tuple(chunk_rows(bank, pairing.ranks) for bank in banks),
         code_digest(),
     )
 
@@ -103,23 +163,70 @@ def _opens_again(bank: Bank) -> bool:
 
 
 def run_apart(
-    work: BankWork, rows: Sequence[int], engine: Engine, progress: Callable[[int], None]
+    work: BankWork,
+    banks: Sequence[Bank],
+    pairing: Pairing,
+    engine: Engine,
+    progress: Callable[[int, str], None],
+    keep: str | Path | None = None,
 ) -> list[BankOutcome]:
     """Return the outcomes in the banks' order; the same values as from this process.
 
     Args:
-        work: the banks and paths.
-        rows: of each bank, over all widths.
-        engine: where the banks are run.
-        progress: told how many rows x widths were done.
+        work: the banks and paths as work.
+        banks: those banks, open here.
+        pairing: those paths.
+        engine: where the shards are run.
+        progress: told how many rows x widths were done, and of which bank.
+        keep: a directory for finished shards: a run that was stopped goes on from it, on whatever
+            engine; None keeps nothing.
 
     Raises:
-        InputError: a worker is unfit, or the engine is not there.
-        WorkerError: a worker was lost too often, or a bank's run failed.
+        InputError: a worker is unfit, the engine is not there, or ``keep`` cannot be written.
+        WorkerError: a worker was lost too often, or a shard's run failed.
     """
-    with tempfile.TemporaryDirectory(prefix="neartie-audit-") as folder:
-        paths = [Path(folder) / f"bank-{number:04d}" for number in range(len(rows))]
-        parts = [Part(n, rows[n], path) for n, path in enumerate(paths)]
-        engine.run(work, parts, lambda part: progress(part.rows))
-        # Written by our own workers into a directory that nobody else may write to.
-        return [pickle.loads(path.read_bytes()) for path in paths]
+    with _directory(keep, work.key) as folder:
+        paths = [folder / f"shard-{number:06d}.pickle" for number in range(len(work.shards))]
+
+        def tell(part: Part) -> None:
+            progress(part.rows, banks[work.shards[part.number].bank].name)
+
+        parts = []
+        for number, (shard, path) in enumerate(zip(work.shards, paths, strict=True)):
+            part = Part(number, (shard.stop - shard.start) * len(work.widths), path)
+            if read_shard(path, work.key, number) is None:
+                path.unlink(missing_ok=True)
+                parts.append(part)
+            else:
+                tell(part)
+        engine.run(work, parts, tell)
+        return _merged(work, banks, pairing, paths)
+
+
+def _merged(
+    work: BankWork, banks: Sequence[Bank], pairing: Pairing, paths: Sequence[Path]
+) -> list[BankOutcome]:
+    """Outcomes of the banks from their shards' documents, in order."""
+    runs = [BankRun(bank, number, pairing) for number, bank in enumerate(banks)]
+    found: list[ShardOutcome] = [run.empty() for run in runs]
+    for number, (shard, path) in enumerate(zip(work.shards, paths, strict=True)):
+        outcome = read_shard(path, work.key, number)
+        if outcome is None:
+            raise InputError("shard", number, "finished and whole", str(path))
+        found[shard.bank].merge(outcome, work.widths)
+    return [run.finish(merged) for run, merged in zip(runs, found, strict=True)]
+
+
+@contextmanager
+def _directory(keep: str | Path | None, key: str) -> Iterator[Path]:
+    """The place of the shards: kept under the work's key, or gone afterwards."""
+    if keep is None:
+        with tempfile.TemporaryDirectory(prefix="neartie-audit-") as folder:
+            yield Path(folder)
+        return
+    directory = Path(keep) / f"audit-{key[:20]}"
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError("work", keep, "a directory that can be written", str(error)) from error
+    yield directory

@@ -11,10 +11,10 @@ import numpy.typing as npt
 
 from ..banks.bank import Bank
 from ..kernels.contract import Path, Routed
+from .bank_outcome import ShardOutcome
 from .compare import BASELINE, CANDIDATE, RowComparison
-from .finding_log import FindingLog
 from .graph_replay import ReplayDifference
-from .hypotheses import Explained, FailingRows, lost_ties
+from .hypotheses import Explained, lost_ties
 from .judged import JudgedBlock
 from .launching import poisoned_rows, same_bits, tensors
 from .metrics import findings as find
@@ -34,24 +34,19 @@ FAR = (SET_CODE[SetClass.FAR_SWAP], SET_CODE[SetClass.MULTI_SWAP])
 
 
 class Detector:
-    """Collects the findings of one bank over its chunks, widths and ranks."""
+    """Collects the findings of one chunk over its widths and ranks; at the end, those of a bank."""
 
-    def __init__(self, bank: Bank, paths: dict[str, Path], policy: Policy, log: FindingLog) -> None:
-        self.bank, self.paths, self.policy, self.log = bank, paths, policy, log
-        self.reference_gaps: dict[int, dict[str, Counter[int]]] = {}
-        """Rows by the gap of their set to the reference's, by width and path; -1: no gap."""
-        self.width_dependence = WidthDependence(paths, bank.geometry, policy, log)
-        experts = bank.geometry.experts
-        self._chosen = {role: np.zeros(experts, np.int64) for role in self.paths}
-        self._failing = {role: FailingRows(bank, policy) for role in self.paths}
+    def __init__(
+        self, bank: Bank, paths: dict[str, Path], policy: Policy, found: ShardOutcome
+    ) -> None:
+        self.bank, self.paths, self.policy = bank, paths, policy
+        self.found, self.log = found, found.log
+        self.width_dependence = WidthDependence(
+            paths, bank.geometry, policy, found.log, found.widths
+        )
         self.explained: list[Explained] = []
         """What explains the failing rows of each path that has some; filled by ``findings``."""
-        self._rows_seen = 0
-        self._places = Places(bank, log)
-
-    def forget_chunk(self) -> None:
-        """The next chunk has other rows: nothing of this one may be compared with it."""
-        self.width_dependence.forget_chunk()
+        self._places = Places(bank, found.log)
 
     def replay(self, role: str, width: int, first: Routed, again: Routed) -> None:
         """Compare two runs of one path on the same launch: the bits must be the same."""
@@ -96,14 +91,16 @@ class Detector:
             self._places.selected(judged, role, width, wrong[role], out, rank)
             self._tail(role, width, wrong[role], judged.block.start)
             self._other_slots(judged, role, width, comparison, out, rank)
-            self._count_experts(role, out.ids[rank][valid])
+            self._count_experts(role, width, out.ids[rank][valid])
         for role, out in ((BASELINE, a), (CANDIDATE, b)):
             logits = None if out.logits is None else out.logits[rank]
             ids, weights = out.ids[rank], out.weights[rank]
             apart = self._apart(comparison, wrong) | lost_ties(judged, ids, self.policy)
             failing = wrong[role] | apart & valid
-            self._failing[role].add(judged, width, logits, ids, weights, failing)
-        self._rows_seen += int(np.count_nonzero(valid))
+            self.found.failing[role].add(
+                self.bank, self.policy, judged, width, logits, ids, weights, failing
+            )
+        self.found.experts.rows[width] += int(np.count_nonzero(valid))
         same = (comparison.sets.set_class < SET_CODE[SetClass.EXACT_TIE]) & valid
         same &= comparison.weight_ulp <= self.policy.weight_budget_ulp
         echo = find.oracle_echo(same, wrong[BASELINE], wrong[CANDIDATE])
@@ -115,7 +112,10 @@ class Detector:
         """Return what was found, with the causes that explain wrong rows."""
         self._expert_counts()
         found = self.log.findings()
-        told = [rows.explained(self.log.labels[role], role) for role, rows in self._failing.items()]
+        told = [
+            rows.explained(self.bank, self.log.labels[role], role)
+            for role, rows in self.found.failing.items()
+        ]
         self.explained = [one for one in told if one is not None]
         for one in self.explained:
             found += one.findings()
@@ -203,7 +203,7 @@ class Detector:
         kind = sets.set_class[sets.rows]
         gap = np.where(sets.n_swapped == 1, sets.gap_ulp, -1)
         gap[np.isin(kind, [SET_CODE[k] for k in _TIES])] = 0
-        counts = self.reference_gaps.setdefault(width, {}).setdefault(role, Counter())
+        counts = self.found.counts.reference_gaps.setdefault(width, {}).setdefault(role, Counter())
         counts.update(step_bins(gap[gap >= 0]))
         if (gap < 0).any():
             counts[-1] += int(np.count_nonzero(gap < 0))
@@ -241,13 +241,15 @@ class Detector:
             text = f"every launch is wrong from its row {tail.first} on"
             self.log.note(find.Finding.UNWRITTEN_ROWS, role, width, wrong, text)
 
-    def _count_experts(self, role: str, ids: npt.NDArray[np.int32]) -> None:
-        experts = self.bank.geometry.experts
-        self._chosen[role] += np.bincount(ids.ravel(), minlength=experts)[:experts]
+    def _count_experts(self, role: str, width: int, ids: npt.NDArray[np.int32]) -> None:
+        experts, chosen = self.bank.geometry.experts, self.found.experts.chosen
+        counts = np.bincount(ids.ravel(), minlength=experts)[:experts]
+        chosen[role, width] = chosen.get((role, width), 0) + counts
 
     def _expert_counts(self) -> None:
         """Experts that the candidate never chooses, or always."""
-        mine, other = self._chosen[CANDIDATE], self._chosen[BASELINE]
+        counts, experts_all = self.found.experts, self.bank.geometry.experts
+        mine, other = counts.of(CANDIDATE, experts_all), counts.of(BASELINE, experts_all)
         for kind, experts, words in (
             (
                 find.Finding.NEVER_SELECTED,
@@ -256,7 +258,7 @@ class Detector:
             ),
             (
                 find.Finding.ALWAYS_SELECTED,
-                find.always_selected(other, mine, self._rows_seen),
+                find.always_selected(other, mine, counts.rows.total()),
                 "are chosen in every row, unlike by the baseline",
             ),
         ):

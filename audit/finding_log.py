@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -18,12 +18,13 @@ class _Entry:
     fails: bool
 
 
+@dataclass
 class FindingLog:
     """Findings of one bank by (name, path, width, tensor); the first text of each is kept."""
 
-    def __init__(self, bank: str, labels: dict[str, str]) -> None:
-        self.bank, self.labels = bank, labels
-        self._entries: dict[tuple[Finding, str, int, str], _Entry] = {}
+    bank: str
+    labels: dict[str, str]
+    _entries: dict[tuple[Finding, str, int, str], _Entry] = field(default_factory=dict)
 
     def note(
         self,
@@ -41,6 +42,12 @@ class FindingLog:
         if count:
             key = (name, role, width, tensor)
             self._entries.setdefault(key, _Entry(0, text, fails)).rows += count
+
+    def merge(self, other: FindingLog) -> None:
+        """Add what was found on later rows of the same bank."""
+        for key, entry in other._entries.items():
+            mine = self._entries.setdefault(key, _Entry(0, entry.text, entry.fails))
+            mine.rows += entry.rows
 
     def forget_width(self, width: int) -> None:
         """Drop what was found at a width that could not be finished."""

@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-import numpy as np
 import pyarrow as pa
 
-from .bank_run import BankOutcome
-from .error_groups import METRIC, error_groups, group_of_rows
-from .metrics.closeness import paired_errors
-from .metrics.values import PairTally
+from .bank_outcome import BankOutcome
+from .error_groups import METRIC, ErrorTally
 from .tally import Tally
 from .value_table import TENSORS
 
@@ -160,34 +157,21 @@ def _gap_lines(bank: str, width: int, path: str, gaps: Mapping[int, int]) -> Ite
 
 def _row_errors(outcome: BankOutcome, width: int) -> Iterator[Line]:
     for tensor in TENSORS:
-        pairs = outcome.values.pairs
-        mine = pairs.get((width, tensor, "candidate_reference"))
-        other = pairs.get((width, tensor, "baseline_reference"))
-        if mine is None or other is None:
+        ranked = outcome.values.errors.get((width, tensor))
+        if ranked is None:
             continue
-        for name, count in _paired(mine.pooled(), other.pooled()).items():
+        errors = ranked.pooled()
+        for name, count in _paired(errors).items():
             yield line(outcome.bank, width, "row_error", count, key=f"{tensor}/{name}")
-        if outcome.row_units:
-            yield from _groups(outcome, width, tensor, mine.pooled(), other.pooled())
+        for path, group, parts, rows in errors.groups():
+            key = f"{tensor}/{group}"
+            yield line(outcome.bank, width, METRIC, rows, path=path, key=key, steps=parts)
 
 
-def _groups(
-    outcome: BankOutcome, width: int, tensor: str, mine: PairTally, other: PairTally
-) -> Iterator[Line]:
-    """Both paths' errors by group of units; none where they hold different rows."""
-    if not np.array_equal(mine.rows(), other.rows()):
-        return
-    groups = group_of_rows(np.concatenate(outcome.row_units))[mine.rows()]
-    found = error_groups(mine.error_squares(), other.error_squares(), groups)
-    for path, group, parts, rows in found:
-        key = f"{tensor}/{group}"
-        yield line(outcome.bank, width, METRIC, rows, path=path, key=key, steps=parts)
-
-
-def _paired(mine: PairTally, other: PairTally) -> dict[str, int]:
-    if not np.array_equal(mine.rows(), other.rows()):
-        return {UNPAIRED: max(len(mine.rows()), len(other.rows()))}
-    found = paired_errors(mine.error_squares(), other.error_squares())
+def _paired(errors: ErrorTally) -> dict[str, int]:
+    found = errors.paired()
+    if found is None:
+        return {UNPAIRED: errors.rows()}
     return {name: getattr(found, name) for name in PAIRED}
 
 

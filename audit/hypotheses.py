@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
 import numpy as np
@@ -13,7 +14,7 @@ from ..kernels.known_scores import form_scores
 from .explain.explanation import OWN, REFERENCE, Explanation, Named, Tried, explain_failing
 from .explain.fitter import FORM_PREFIX, Failing
 from .explain.hypothesis_fit import SCREEN_ROWS
-from .explain.mistakes import Mistake, set_mistakes, weight_mistakes
+from .explain.mistakes import set_mistakes, weight_mistakes
 from .explain.select_steps import EXACT, Seen
 from .form_windows import windows_that_allow
 from .judged import JudgedBlock
@@ -63,22 +64,32 @@ class _Rows:
     rule: F32
     budget_ulp: npt.NDArray[np.int64]
 
+    def taken(self, places: npt.NDArray[np.int64]) -> _Rows:
+        """Some of the rows, in the order of ``places``."""
+        return _Rows(**{one.name: getattr(self, one.name)[places] for one in fields(self)})
 
+
+@dataclass
 class FailingRows:
-    """Keeps the first failing rows of one path in one bank, and finds out what explains them."""
+    """The first failing rows of one path in one bank; kept shard by shard, merged in row order.
 
-    def __init__(self, bank: Bank, policy: Policy) -> None:
-        self.bank, self.policy = bank, policy
-        self.width = 0
-        self.count = 0
-        """Failing rows at ``width``, kept or not."""
-        self._bias: F32 = np.empty(0, np.float32)
-        self.known_logits = True
-        self._kept: list[_Rows] = []
-        self._room = {True: MOST_SETS, False: MOST_WEIGHTS}
+    Attributes:
+        width: the first width, in the audit's order, that has failing rows; 0 without any.
+        count: failing rows at ``width``, kept or not.
+        known_logits: whether a path or the bank shows the logits that the rows were chosen from.
+        bias: [expert] float32.
+    """
+
+    width: int = 0
+    count: int = 0
+    known_logits: bool = True
+    bias: F32 = field(default_factory=lambda: np.empty(0, np.float32))
+    _kept: list[_Rows] = field(default_factory=list)
 
     def add(
         self,
+        bank: Bank,
+        policy: Policy,
         judged: JudgedBlock,
         width: int,
         seen: F32 | None,
@@ -89,8 +100,11 @@ class FailingRows:
         """Keep failing rows of ids and weights [row, slot].
 
         Args:
+            bank: where the rows are from.
+            policy: the budget of weights.
             judged: the chunk.
-            width: its width; only the first one with failing rows is kept.
+            width: its width; widths come in the audit's order, and only the first one with failing
+                rows is kept.
             seen: [row, expert] float32 logits that the path shows, or None.
             ids: [row, slot] int32 experts; rows that break the contract must not be among the
                 failing ones.
@@ -102,18 +116,17 @@ class FailingRows:
         self.width = width
         self.count += int(np.count_nonzero(failing))
         other = ~same_as_expected(ids, judged.selection.ids)
-        rows = np.concatenate(
-            [self._first(failing & other, True), self._first(failing & ~other, False)]
-        )
+        room = self._room()
+        rows = np.concatenate([_first(failing & other, room[0]), _first(failing & ~other, room[1])])
         if not rows.size:
             return
-        self._bias = judged.bias
+        self.bias = judged.bias
         # Logits in FP64 are exact products: no path has seen them.
         self.known_logits = seen is not None or judged.logits.dtype == np.float32
         logits = judged.logits[rows].astype(np.float32)
         selection = judged.selection
         with np.errstate(over="ignore"):
-            rule = rule_weights(ids[rows], selection.scores[rows], self.bank.scoring)
+            rule = rule_weights(ids[rows], selection.scores[rows], bank.scoring)
             rule32 = rule.astype(np.float32)
         slack = np.ceil(2 * judged.logit_error[rows] * 2**24).astype(np.int64)
         self._kept.append(
@@ -127,40 +140,62 @@ class FailingRows:
                 _eligible(judged, rows),
                 selection.ids[rows],
                 rule32,
-                self.policy.weight_budget_ulp + slack,
+                policy.weight_budget_ulp + slack,
             )
         )
 
-    def _first(self, mask: Bools, other: bool) -> npt.NDArray[np.int64]:
-        rows = np.flatnonzero(mask)[: self._room[other]]
-        self._room[other] -= len(rows)
-        return rows
+    def merge(self, other: FailingRows, widths: Sequence[int]) -> None:
+        """Add later rows of the same path and bank; the earlier of two widths stays.
 
-    def explained(self, label: str, role: str) -> Explained | None:
+        Args:
+            other: what later rows gave.
+            widths: the audit's, in its order.
+        """
+        if not other.width:
+            return
+        if self.width and widths.index(self.width) < widths.index(other.width):
+            return
+        if self.width != other.width:
+            self.width, self.count, self._kept = other.width, 0, []
+        self.count += other.count
+        for rows in other._kept:
+            beyond, room = ~same_as_expected(rows.ids, rows.expected), self._room()
+            fit = np.concatenate([_first(beyond, room[0]), _first(~beyond, room[1])])
+            if fit.size:
+                self.bias, self.known_logits = other.bias, other.known_logits
+                self._kept.append(rows.taken(fit))
+
+    def forget_width(self, width: int) -> None:
+        """Drop the rows where they are of a width that could not be finished."""
+        if self.width == width:
+            self.width, self.count, self._kept = 0, 0, []
+
+    def _room(self) -> tuple[int, int]:
+        """How many more rows with another set, and with the reference's, are kept."""
+        sets = [~same_as_expected(rows.ids, rows.expected) for rows in self._kept]
+        beyond = sum(int(np.count_nonzero(mask)) for mask in sets)
+        return MOST_SETS - beyond, MOST_WEIGHTS - (sum(map(len, sets)) - beyond)
+
+    def explained(self, bank: Bank, label: str, role: str) -> Explained | None:
         """Return what explains the rows, if any failed."""
         if not self._kept:
             return None
         rows = _joined(self._kept)
         sources = {}
         if self.known_logits:
-            sources[OWN] = self._failing(rows, rows.own)
+            sources[OWN] = self._failing(bank, rows, rows.own)
         if not np.array_equal(rows.own.view(np.uint32), rows.logits.view(np.uint32)) or not sources:
-            sources[REFERENCE] = self._failing(rows, rows.logits)
-        explanation = explain_failing(sources, self._mistakes())
-        return Explained(self, rows, self._bias, explanation, label, role)
-
-    def _failing(self, rows: _Rows, logits: F32) -> Failing:
-        bank = self.bank
-        ids = rows.ids.astype(np.int64)
-        seen = Seen(bank.geometry, bank.scoring, logits, self._bias, ids, rows.weights)
-        return Failing(seen, rows.expected, rows.rule, rows.budget_ulp)
-
-    def _mistakes(self) -> list[Mistake]:
-        bank = self.bank
-        return [
-            *set_mistakes(bank.geometry, bank.scoring, self._bias),
-            *weight_mistakes(bank.scoring, self._bias),
+            sources[REFERENCE] = self._failing(bank, rows, rows.logits)
+        mistakes = [
+            *set_mistakes(bank.geometry, bank.scoring, self.bias),
+            *weight_mistakes(bank.scoring, self.bias),
         ]
+        return Explained(bank, self, rows, explain_failing(sources, mistakes), label, role)
+
+    def _failing(self, bank: Bank, rows: _Rows, logits: F32) -> Failing:
+        ids = rows.ids.astype(np.int64)
+        seen = Seen(bank.geometry, bank.scoring, logits, self.bias, ids, rows.weights)
+        return Failing(seen, rows.expected, rows.rule, rows.budget_ulp)
 
 
 def lost_ties(judged: JudgedBlock, ids: I32, policy: Policy) -> Bools:
@@ -177,9 +212,9 @@ def lost_ties(judged: JudgedBlock, ids: I32, policy: Policy) -> Bools:
 class Explained:
     """The explanation of one path's failing rows in one bank, as record and as findings."""
 
+    bank: Bank
     source: FailingRows
     rows: _Rows
-    bias: F32
     explanation: Explanation
     label: str
     role: str
@@ -187,7 +222,7 @@ class Explained:
     def record(self) -> dict[str, Any]:
         """JSON values for ``audit.json``."""
         return {
-            "bank": self.source.bank.name,
+            "bank": self.bank.name,
             "path": self.role,
             "label": self.label,
             "width": self.source.width,
@@ -207,7 +242,7 @@ class Explained:
             return named
         text = windows_that_allow(
             self.rows.keys, self.rows.eligible, self.rows.expected, self.rows.ids, self.rows.own,
-            self.bias,
+            self.source.bias,
         ) if self._bounded() else None  # fmt: skip
         if text is not None:
             name = "within_the_bound_of_a_score_form"
@@ -217,7 +252,7 @@ class Explained:
     def _bounded(self) -> bool:
         """Whether the certified bounds of score forms speak of these rows at all."""
         named = any(one.bits for one in self.explanation.named)
-        sigmoid = self.source.bank.scoring.function == "sigmoid"
+        sigmoid = self.bank.scoring.function == "sigmoid"
         return sigmoid and self.source.known_logits and not named
 
     def _finding(self, one: Named) -> BatchFinding:
@@ -253,11 +288,11 @@ class Explained:
             if len(out) != 1 or not rows.eligible[place, into[0]]:
                 continue
             scores = form_scores(form, rows.own[place : place + 1])[0]
-            keys = scores + self.bias
+            keys = scores + self.source.bias
             if not keys[into[0]] >= keys[out[0]]:
                 continue
             told = [
-                f"expert {e} (logit {_hex(rows.own[place, e])}, bias {_hex(self.bias[e])}): "
+                f"expert {e} (logit {_hex(rows.own[place, e])}, bias {_hex(self.source.bias[e])}): "
                 f"key {_hex(rows.keys[place, e])} in the reference, {_hex(keys[e])} by {form}"
                 for e in (out[0], into[0])
             ]
@@ -265,8 +300,13 @@ class Explained:
         return ""
 
     def _told(self, name: str, rows: int, text: str, *, fails: bool) -> BatchFinding:
-        bank, width = self.source.bank.name, self.source.width
+        bank, width = self.bank.name, self.source.width
         return BatchFinding(name, self.label, bank, width, rows, text, fails=fails)
+
+
+def _first(mask: Bools, most: int) -> npt.NDArray[np.int64]:
+    """The first rows that are set in [row], so many at most."""
+    return np.flatnonzero(mask)[:most]
 
 
 def _eligible(judged: JudgedBlock, rows: npt.NDArray[np.int64]) -> Bools:

@@ -21,7 +21,7 @@ TRIED_FROM = 2
 
 
 class Places:
-    """Tells where wrong logits were read, on the outputs of each width."""
+    """Tells where wrong logits of one chunk were read, on the outputs of each width."""
 
     def __init__(self, bank: Bank, log: FindingLog) -> None:
         self.bank, self.log = bank, log

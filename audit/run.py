@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
-from pathlib import Path
+from pathlib import Path as FilePath
 from typing import Any
 
 from ..banks.bank import Bank, require_inputs
@@ -15,12 +15,13 @@ from ..kernels.contract import Path as FrontPath
 from ..kernels.contract import check_width
 from ..kernels.cuda.lang import INTERPRETED
 from ..kernels.registry import as_path, spec_of
-from .bank_run import BankOutcome, BankRun, Pairing
-from .bank_work import bank_work, run_apart
+from .bank_outcome import BankOutcome
+from .bank_run import BankRun
+from .bank_work import run_apart
 from .certificates import swaps_table
 from .claims.check import check_claims
 from .claims.model import ClaimsFile
-from .cost.audit import expected_audit
+from .cost.audit import expected_audit, work_apart
 from .cost.expected import CostPlan
 from .counts import Histograms
 from .engine.choose import make_engine
@@ -30,6 +31,7 @@ from .evidence.load import Evidence
 from .gate.auto import TURNED_OFF, AutoGate, auto_gate
 from .histograms import histogram_lines, lines_table
 from .observed import Conditions
+from .pairing import Pairing
 from .policy import Policy, effective_policy
 from .record import RECORD_VERSION
 from .record_figures import bank_figures, judge_tables
@@ -61,6 +63,7 @@ def run_audit(
     gate: bool = True,
     workers: int | None = None,
     address: str | None = None,
+    work: str | FilePath | None = None,
     launch: Mapping[str, Any] | None = None,
     claims: ClaimsFile | None = None,
     progress: Progress | None = None,
@@ -77,16 +80,18 @@ def run_audit(
         ranks: tensor-parallel ranks; must divide hidden, latent and experts.
         device: ``cpu``, or ``cuda``: ``general`` and ``route`` run on the GPU here, every rank in
             turn, and no gate is started. Without one, every width is recorded as not run.
-        engine: ``local``: the banks run here, the gate in processes here; ``ray``: each bank and
-            each shard of the gate is a task on a Ray cluster, banks and paths made by their specs
-            (open banks that no spec opens again, and paths that are not built in, run here).
+        engine: ``local``: processes here; ``ray``: tasks on a Ray cluster. Either is handed shards:
+            ranges of a bank's rows, and of the gate's, banks and paths made by their specs. Open
+            banks that no spec opens again, and paths that are not built in, run in this process.
         policy: limits to judge by; None takes the defaults.
         gate: start the near-tie gate where the banks are too few rows to bound a set rate and
             nothing fails; the record says why none was run.
-        workers: processes of the gate, or tasks of Ray at a time; no number and no engine changes
-            a bit. None takes one process, or all of the cluster. A script that asks for more than 1
-            must start from ``if __name__ == "__main__"``, as for any ``multiprocessing``.
+        workers: processes, or tasks of Ray at a time; no number and no engine changes a bit. None
+            takes one process, or all of the cluster. Banks of a few seconds' work run in this
+            process whatever the number. A script that asks for more than 1 must start from
+            ``if __name__ == "__main__"``, as for any ``multiprocessing``.
         address: of a Ray cluster that runs; None starts one on this machine.
+        work: keeps finished shards, so that an interrupted audit goes on; None keeps nothing.
         launch: what real ranks the given path objects run on, JSON values for the record; None
             where the paths compute all ranks in this process.
         claims: statements to be answered from this audit; the answers are in the record.
@@ -100,10 +105,10 @@ def run_audit(
     if device not in ("cpu", "cuda"):
         raise InputError("device", device, "cpu or cuda", "run_audit")
     opened, pairing = _paired(banks, baseline, candidate, rows, ranks, device, policy)
-    outcomes = _run_banks(opened, pairing, runs_on, progress)
+    outcomes = _run_banks(opened, pairing, runs_on, work, progress)
     more = AutoGate(reason=TURNED_OFF if not gate else NO_DEVICE_GATE)
     if gate and device == "cpu":
-        more = auto_gate(opened, outcomes, pairing, engine=runs_on, progress=progress)
+        more = auto_gate(opened, outcomes, pairing, engine=runs_on, work=work, progress=progress)
     everything = [*outcomes, *more.outcomes]
     facts = facts_of(
         everything, [*_limitations(opened, pairing), *more.limitations], Conditions(ranks, device)
@@ -134,7 +139,7 @@ def run_audit(
     }
     if claims is not None:
         tables = {"swaps": swaps, "values": values, "histograms": counts}
-        mine = Evidence(Path("this audit"), "audit", record, tables, {})
+        mine = Evidence(FilePath("this audit"), "audit", record, tables, {})
         record["claims"] = check_claims(claims, [mine]).as_dict()
     specs = {bank.name: spec_from_anywhere(bank) for bank in opened if bank.opens_again}
     worst = {(o.bank, width): one for o in outcomes for width, one in o.worst_weights.items()}
@@ -153,17 +158,18 @@ def plan_audit(
     gate: bool = True,
     workers: int | None = None,
     address: str | None = None,
+    keeps: bool = False,
 ) -> CostPlan:
     """Tell what ``run_audit`` on the CPU would take: rows, bytes, time, memory; no row is run.
 
-    The arguments are those of ``run_audit``.
+    The arguments are those of ``run_audit``; ``keeps``: finished shards would be kept.
 
     Raises:
         InputError: what ``run_audit`` refuses.
     """
     runs_on = make_engine(engine, workers, address)
     opened, pairing = _paired(banks, baseline, candidate, rows, ranks, "cpu", policy)
-    return expected_audit(opened, pairing, runs_on, gate=gate)
+    return expected_audit(opened, pairing, runs_on, gate=gate, keeps=keeps)
 
 
 def _paired(
@@ -228,21 +234,28 @@ def _checked_widths(rows: Sequence[int]) -> tuple[int, ...]:
 
 
 def _run_banks(
-    banks: Sequence[Bank], pairing: Pairing, engine: Engine, progress: Progress | None
+    banks: Sequence[Bank],
+    pairing: Pairing,
+    engine: Engine,
+    keep: str | FilePath | None,
+    progress: Progress | None,
 ) -> list[BankOutcome]:
-    """Outcomes in the banks' order; apart on a cluster, where that can make banks and paths."""
+    """Outcomes in the banks' order; in other processes where those can make banks and paths."""
     widths = len(pairing.widths)
     total, done = sum(bank.rows for bank in banks) * widths, 0
 
-    def step(rows: int, name: str = "banks") -> None:
+    def step(rows: int, name: str) -> None:
         nonlocal done
         done += rows
         if progress is not None:
             progress(done, total, name)
 
-    work = bank_work(banks, pairing) if engine.name == "ray" else None
+    work = work_apart(banks, pairing, engine, keeps=keep is not None)
     if work is not None:
-        return run_apart(work, [bank.rows * widths for bank in banks], engine, step)
+        return run_apart(work, banks, pairing, engine, step, keep)
+    if keep is not None:
+        expected = "left out with open banks, and with paths that are not built in or use a device"
+        raise InputError("work", keep, expected, "run_audit")
     return [
         BankRun(bank, number, pairing).run(partial(step, name=bank.name))
         for number, bank in enumerate(banks)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from .bank_run import BankOutcome
+from .bank_outcome import BankOutcome
 from .compare import BASELINE, CANDIDATE
 from .counts import Counts, Histograms, pooled_counts, pooled_triangles
 from .metrics.rates import at_most_p_value, holm, upper_bound

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..kernels.contract import FrontWeights, Path, Routed
-from .attribute import ScheduleJudge
+from .attribute import LatentSums, ScheduleJudge
 from .compare import BASELINE, CANDIDATE
 from .finding_log import FindingLog
 from .judged import JudgedBlock
@@ -28,18 +28,19 @@ class ValueJudge:
     """
 
     def __init__(
-        self, paths: dict[str, Path], weights: FrontWeights, ranks: int, log: FindingLog
+        self,
+        paths: dict[str, Path],
+        weights: FrontWeights,
+        ranks: int,
+        log: FindingLog,
+        sums: LatentSums,
     ) -> None:
         self.paths, self.weights, self.log = paths, weights, log
         declared = {role: path.declared.latent_schedule for role, path in paths.items()}
         machine = any(path.declared.machine_dependent for path in paths.values())
-        self.schedules = ScheduleJudge(declared, weights, ranks, machine_dependent=machine)
-        self.not_compared: set[NotCompared] = set()
-        self._undeclared = False
-
-    def forget_chunk(self) -> None:
-        """The next chunk has other rows."""
-        self.schedules.forget_chunk()
+        self.schedules = ScheduleJudge(
+            declared, weights, ranks, machine_dependent=machine, sums=sums
+        )
 
     def add(self, judged: JudgedBlock, width: int, a: Routed, b: Routed) -> None:
         """Judge all ranks of one width."""
@@ -51,12 +52,11 @@ class ValueJudge:
                     self._nonfinite(role, width, tensor, values, exact)
             if out.logits is not None and judged.block.hidden is not None:
                 self._logits(role, width, judged, out.logits)
-        self._presence(outputs)
         self._latents(judged, width, outputs)
 
     def result(self) -> ScheduleFit | None:
         """Return how the latent fits the declared schedules; None where there is none."""
-        if self._undeclared:
+        if self.schedules.sums.undeclared:
             return ScheduleFit(self.schedules.names(), "none", None, None, None)
         return self.schedules.result()
 
@@ -109,19 +109,23 @@ class ValueJudge:
             text = f"the product leaves out the last {columns - kept} of {columns} columns"
             self.log.note(Finding.COLUMNS_DROPPED, role, width, wrong, text, tensor="logits")
 
-    def _presence(self, outputs: dict[str, Routed]) -> None:
+    def not_compared(self, a: Routed, b: Routed) -> set[NotCompared]:
+        """Return the tensors that one path shows and the other does not."""
+        found = set()
         for tensor in ("latent", "logits"):
-            missing = [role for role, out in outputs.items() if getattr(out, tensor) is None]
+            shown = {BASELINE: getattr(a, tensor), CANDIDATE: getattr(b, tensor)}
+            missing = [role for role, values in shown.items() if values is None]
             if len(missing) == 1:
                 label = f"{missing[0]} {self.paths[missing[0]].name}"
-                self.not_compared.add(NotCompared(tensor, label))
+                found.add(NotCompared(tensor, label))
+        return found
 
     def _latents(self, judged: JudgedBlock, width: int, outputs: dict[str, Routed]) -> None:
         latents = {role: out.latent for role, out in outputs.items() if out.latent is not None}
         if len(latents) < len(outputs) or judged.latent is None or judged.block.hidden is None:
             return
         if not self.schedules.known:
-            self._undeclared = True
+            self.schedules.sums.undeclared = True
             return
         beyond = self.schedules.add(judged.block, judged.latent, width, latents)
         for role, rows in beyond.items():

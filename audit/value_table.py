@@ -10,7 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from .error_groups import ErrorTally, RowErrors, UnitOf
 from .metrics.values import PairTally, PairValues
+from .ranked import Ranked
 
 Pair = Literal["candidate_reference", "baseline_reference", "candidate_baseline"]
 PAIRS: tuple[Pair, ...] = ("candidate_reference", "baseline_reference", "candidate_baseline")
@@ -41,67 +43,72 @@ VALUES_SCHEMA = pa.schema(
 )
 
 
-@dataclass
-class RankedPair:
-    """One pair of one tensor over the ranks; ranks with rank 0's bits share its tally."""
-
-    ranks: int
-    first: PairTally = field(default_factory=PairTally)
-    own: dict[int, PairTally] = field(default_factory=dict)
-
-    def add(self, parts: Mapping[int, Part]) -> None:
-        """Add the same rows of all ranks; a rank that is not named holds rank 0's bits."""
-        before = _copy(self.first)
-        added: dict[int, PairTally] = {}
-        for rank, (actual, expected, rows) in parts.items():
-            added[rank] = PairTally()
-            added[rank].add(actual, expected, rows)
-        for rank in range(1, self.ranks):
-            if rank in added and rank not in self.own:
-                self.own[rank] = _copy(before)
-            if rank in self.own:
-                self.own[rank].merge(added.get(rank, added[0]))
-        self.first.merge(added[0])
-
-    def results(self) -> Iterator[tuple[int | None, PairValues]]:
-        """Yield (rank, values), then (None, values pooled over the ranks)."""
-        first = self.first.result()
-        for rank in range(self.ranks):
-            yield rank, self.own[rank].result() if rank in self.own else first
-        yield None, self.pooled().result() if self.own else first
-
-    def pooled(self) -> PairTally:
-        """Return the tally over all ranks; replicas of rank 0 add nothing and are left out."""
-        if not self.own:
-            return self.first
-        total = _copy(self.first)
-        for rank in range(1, self.ranks):
-            total.merge(self.own.get(rank, self.first))
-        return total
-
-
-def _copy(tally: PairTally) -> PairTally:
-    """The same rows in a tally of its own; the measures themselves never change."""
-    result = PairTally()
-    result.merge(tally)
-    return result
+Errors = dict[int, RowErrors]
+"""By rank, rank 0 and those with bits of their own."""
 
 
 @dataclass
 class ValueTable:
-    """All pairs of one bank."""
+    """All pairs of one bank; its size does not grow with the rows.
+
+    Attributes:
+        bank: its name.
+        ranks: tensor-parallel ranks.
+        pairs: the sides of the triangle by (width, tensor, pair).
+        errors: both paths' errors against the reference, row by row, by (width, tensor).
+    """
 
     bank: str
     ranks: int
-    pairs: dict[tuple[int, str, Pair], RankedPair] = field(default_factory=dict)
+    pairs: dict[tuple[int, str, Pair], Ranked[PairTally]] = field(default_factory=dict)
+    errors: dict[tuple[int, str], Ranked[ErrorTally]] = field(default_factory=dict)
 
-    def of(self, width: int, tensor: str, pair: Pair) -> RankedPair:
-        """Return the pair's tally, made on first use."""
-        return self.pairs.setdefault((width, tensor, pair), RankedPair(self.ranks))
+    def add(
+        self, width: int, tensor: str, parts: Mapping[Pair, Mapping[int, Part]], units: UnitOf
+    ) -> None:
+        """Add the same rows of all ranks to the sides of a tensor's triangle.
+
+        Args:
+            width: rows per launch.
+            tensor: one of ``TENSORS``.
+            parts: by side and rank; a rank that is not named holds rank 0's bits.
+            units: from row numbers [row] to independence units [row].
+        """
+        errors = {pair: self._add(width, tensor, pair, by_rank) for pair, by_rank in parts.items()}
+        mine, other = errors.get("candidate_reference"), errors.get("baseline_reference")
+        if mine is None or other is None:
+            return
+        added = {}
+        for rank in sorted({*mine, *other}):
+            added[rank] = ErrorTally()
+            added[rank].add(mine.get(rank, mine[0]), other.get(rank, other[0]), units)
+        self.errors.setdefault((width, tensor), Ranked(self.ranks, ErrorTally())).add(added)
+
+    def _add(self, width: int, tensor: str, pair: Pair, parts: Mapping[int, Part]) -> Errors:
+        errors, added = {}, {}
+        for rank, (actual, expected, rows) in parts.items():
+            added[rank] = PairTally()
+            measures = added[rank].add(actual, expected, rows)
+            errors[rank] = RowErrors(
+                rows, np.where(measures.comparable, measures.error_square, np.nan)
+            )
+        self._of(width, tensor, pair).add(added)
+        return errors
+
+    def _of(self, width: int, tensor: str, pair: Pair) -> Ranked[PairTally]:
+        return self.pairs.setdefault((width, tensor, pair), Ranked(self.ranks, PairTally()))
+
+    def merge(self, other: ValueTable) -> None:
+        """Add other rows of the same bank."""
+        for key, pair in other.pairs.items():
+            self._of(*key).merge(pair)
+        for place, errors in other.errors.items():
+            self.errors.setdefault(place, Ranked(self.ranks, ErrorTally())).merge(errors)
 
     def forget(self, width: int) -> None:
         """Drop all pairs of a width."""
         self.pairs = {key: pair for key, pair in self.pairs.items() if key[0] != width}
+        self.errors = {key: found for key, found in self.errors.items() if key[0] != width}
 
     def records(self) -> list[dict[str, Any]]:
         """Return the rows of ``values.parquet`` for this bank."""
@@ -115,8 +122,16 @@ class ValueTable:
                 **{name: getattr(values, name) for name in VALUES_SCHEMA.names[5:]},
             }
             for (width, tensor, pair), ranked in self.pairs.items()
-            for rank, values in ranked.results()
+            for rank, values in _results(ranked)
         ]
+
+
+def _results(ranked: Ranked[PairTally]) -> Iterator[tuple[int | None, PairValues]]:
+    """Yield (rank, values), then (None, values pooled over the ranks)."""
+    first = ranked.first.result()
+    for rank in range(ranked.ranks):
+        yield rank, ranked.own[rank].result() if rank in ranked.own else first
+    yield None, ranked.pooled().result() if ranked.own else first
 
 
 def values_table(records: list[dict[str, Any]]) -> pa.Table:

@@ -28,28 +28,65 @@ class _Count:
     set_classes: Counter[str] = field(default_factory=Counter)
     largest_logit_step: float = 0.0
 
+    def merge(self, other: _Count) -> None:
+        self.rows += other.rows
+        self.differing.update(other.differing)
+        self.set_classes.update(other.set_classes)
+        self.largest_logit_step = max(self.largest_logit_step, other.largest_logit_step)
+
+
+@dataclass
+class WidthCounts:
+    """Counts by (path, width); a path and width without a difference is there too."""
+
+    counts: dict[tuple[str, int], _Count] = field(default_factory=dict)
+
+    def merge(self, other: WidthCounts) -> None:
+        """Add other rows of the same bank."""
+        for key, count in other.counts.items():
+            self.counts.setdefault(key, _Count(count.against)).merge(count)
+
+    def forget_width(self, width: int) -> None:
+        """Drop what was counted at a width that could not be finished."""
+        self.counts = {key: count for key, count in self.counts.items() if key[1] != width}
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return the counts, JSON values."""
+        return [
+            {
+                "path": role,
+                "width": width,
+                "against": count.against,
+                "rows": count.rows,
+                "differing": {
+                    name: count.differing[name]
+                    for name in ("latent", "logits", "ids", "weights", "sets")
+                },
+                "set_classes": dict(sorted(count.set_classes.items())),
+                "largest_logit_step": count.largest_logit_step,
+            }
+            for (role, width), count in self.counts.items()
+        ]
+
 
 class WidthDependence:
-    """Holds every width's outputs of a chunk against those of the first width.
+    """Holds every width's outputs of one chunk against those of the first width.
 
     A difference fails where the path declares that the width cannot change the tensor; a path
     whose products are a library's choice by shape declares that it may, and is told with figures.
     """
 
     def __init__(
-        self, paths: dict[str, Path], geometry: Geometry, policy: Policy, log: FindingLog
+        self,
+        paths: dict[str, Path],
+        geometry: Geometry,
+        policy: Policy,
+        log: FindingLog,
+        counts: WidthCounts,
     ) -> None:
         self.paths, self.geometry, self.policy, self.log = paths, geometry, policy, log
         self._first: dict[str, tuple[int, Routed]] = {}
-        self._counts: dict[tuple[str, int], _Count] = {}
-
-    def forget_chunk(self) -> None:
-        """The next chunk has other rows."""
-        self._first = {}
-
-    def forget_width(self, width: int) -> None:
-        """Drop what was counted at a width that could not be finished."""
-        self._counts = {key: count for key, count in self._counts.items() if key[1] != width}
+        self._counts = counts.counts
 
     def add(self, judged: JudgedBlock, role: str, width: int, out: Routed) -> None:
         """Compare one path's outputs at one width."""
@@ -70,24 +107,6 @@ class WidthDependence:
                 count.largest_logit_step = max(count.largest_logit_step, _step(array, first.logits))
             if tensor == "ids":
                 self._sets(judged, role, width, first.ids, out.ids, count)
-
-    def records(self) -> list[dict[str, Any]]:
-        """Return the counts, JSON values; a path and width without a difference is there too."""
-        return [
-            {
-                "path": role,
-                "width": width,
-                "against": count.against,
-                "rows": count.rows,
-                "differing": {
-                    name: count.differing[name]
-                    for name in ("latent", "logits", "ids", "weights", "sets")
-                },
-                "set_classes": dict(sorted(count.set_classes.items())),
-                "largest_logit_step": count.largest_logit_step,
-            }
-            for (role, width), count in self._counts.items()
-        ]
 
     def _sets(
         self, judged: JudgedBlock, role: str, width: int, before: Any, now: Any, count: _Count

@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from neartie.audit.environment import environment
-from neartie.audit.error_groups import group_of_rows
+from neartie.audit.error_groups import group_of_units
 from neartie.audit.metrics.closeness import Evidence, closer, decide, ratio_interval
 from neartie.audit.metrics.rates import upper_bound
 from neartie.audit.metrics.values import measure_rows
@@ -47,7 +47,7 @@ def judged(candidate: Array, baseline: Array, exact: Array) -> Evidence:
     """What an audit measures of two latents [row, latent] BF16 against exact ones."""
     mine, other = measure_rows(candidate, exact), measure_rows(baseline, exact)
     rows = np.arange(len(exact), dtype=np.int64)
-    groups = group_of_rows(rows)
+    groups = group_of_units(rows)
     sums = [np.bincount(groups, side.error_square) for side in (mine, other)]
     rms = [float(np.sqrt(s.error_square.sum() / s.reference_square.sum())) for s in (mine, other)]
     worst = [float(side.relative_rms().max()) for side in (mine, other)]

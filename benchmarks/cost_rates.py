@@ -23,12 +23,13 @@ from typing import Any
 
 import numpy as np
 
-from neartie.audit.bank_run import BankRun, Pairing
+from neartie.audit.bank_run import BankRun
 from neartie.audit.cost.rows import front_products, row_bytes
 from neartie.audit.environment import environment
 from neartie.audit.gate.plan import GatePlan, make_plan
 from neartie.audit.gate.runner import make_runner
 from neartie.audit.gate.shard_file import read_shard, write_shard
+from neartie.audit.pairing import Pairing
 from neartie.audit.policy import Policy
 from neartie.banks.bank import Bank
 from neartie.banks.open import open_bank

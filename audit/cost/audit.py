@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Final
 
 from ...banks.bank import Bank
 from ...banks.store import StoredBank
-from ..bank_run import CHUNK_BYTES, Pairing
-from ..bank_work import bank_work
+from ..bank_run import CHUNK_BYTES, chunk_rows
+from ..bank_work import BankWork, bank_work
 from ..engine.contract import Engine
+from ..engine.local import LocalEngine
 from ..gate.auto import planned_gate
+from ..pairing import Pairing
 from . import rates
 from .expected import CostPlan, Expected, makespan
 from .gate import LARGER, expected_gate
@@ -18,19 +21,38 @@ from .rows import front_products, row_bytes
 
 # What a chunk's outputs take besides both paths': reference, comparison, launches again.
 _CHUNKS_HELD: Final = 8
+# A bank's time is dealt out in so many pieces at most.
+_MOST_CUTS: Final = 4096
+# Two processes then save half of it, and their starts take less.
+_WORTH_PROCESSES: Final = 3 * rates.START_SECONDS
+"""Seconds of work from which on other processes are started for it."""
+
+
+def work_apart(
+    banks: Sequence[Bank], pairing: Pairing, engine: Engine, *, keeps: bool
+) -> BankWork | None:
+    """Return the banks as work for an engine; None where they run in the process that asks.
+
+    Those run here that other processes could not make again; and, unless shards are to be kept,
+    what takes hardly longer here than other processes take to start.
+    """
+    if isinstance(engine, LocalEngine) and not keeps:
+        seconds = sum(_seconds(bank, pairing, 1.0) for bank in banks)
+        if engine.workers < 2 or seconds < _WORTH_PROCESSES:
+            return None
+    return bank_work(banks, pairing)
 
 
 def expected_audit(
-    banks: Sequence[Bank], pairing: Pairing, engine: Engine, *, gate: bool
+    banks: Sequence[Bank], pairing: Pairing, engine: Engine, *, gate: bool, keeps: bool = False
 ) -> CostPlan:
-    """Return what the audit would take on the CPU; what the engine runs, by its slots."""
-    work = bank_work(banks, pairing) if engine.name == "ray" else None
-    workers = 1 if work is None else min(engine.slots(work), len(banks))
+    """Return what the audit would take on the CPU, by the engine's slots."""
+    work = work_apart(banks, pairing, engine, keeps=keeps)
+    workers = 1 if work is None else min(engine.slots(work), len(work.shards))
     asked = _expected(banks, pairing, workers, 1.0)
     own = sum(bank.rows for bank in banks)
     notes = [
-        "times are of the machine in audit/cost/rates.py; a bank is not cut, so no more workers "
-        "than banks help",
+        "times are of the machine in audit/cost/rates.py",
         "rows on which the paths differ take longer, and are not counted",
     ]
     more: Expected | None = None
@@ -41,25 +63,36 @@ def expected_audit(
         else:
             more = expected_gate(*planned, engine).asked
             notes.append("the gate's rows are those of an audit whose own rows do not differ")
-    larger = [_expected(banks, pairing, workers, rows / own) for rows in LARGER]
+    # As many as the engine has, once there are enough shards for them.
+    slots = 1 if work is None else engine.slots(work)
+    larger = [_expected(banks, pairing, slots, rows / own) for rows in LARGER]
     return CostPlan("audit", engine.name, asked, larger, more, notes)
 
 
 def _expected(banks: Sequence[Bank], pairing: Pairing, workers: int, times: float) -> Expected:
     """Figures where each bank has so many times its rows."""
-    spent, read, made = [], 0.0, 0.0
+    spent: list[float] = []
+    read, made, shards = 0.0, 0.0, 0
     for bank in banks:
         rows, size = bank.rows * times, row_bytes(bank.read(0, 1))
         read += rows * size * isinstance(bank, StoredBank)
         made += rows * size * (not isinstance(bank, StoredBank))
-        spent.append(rows * _row_ns(bank, len(pairing.widths)) / 1e9)
+        cut = max(1, math.ceil(rows / chunk_rows(bank, pairing.ranks)))
+        shards += cut
+        # Of so many shards any number of workers takes its share.
+        spent += [_seconds(bank, pairing, times) / min(cut, _MOST_CUTS)] * min(cut, _MOST_CUTS)
     memory = rates.PROCESS_BYTES + _CHUNKS_HELD * CHUNK_BYTES
     rows = round(sum(bank.rows for bank in banks) * times)
     return Expected(
-        rows=rows, shards=len(banks), read_bytes=round(read), made_bytes=round(made), work_bytes=0,
+        rows=rows, shards=shards, read_bytes=round(read), made_bytes=round(made), work_bytes=0,
         seconds=rates.START_SECONDS + makespan(spent, workers), worker_bytes=memory,
         driver_bytes=memory, workers=workers,
     )  # fmt: skip
+
+
+def _seconds(bank: Bank, pairing: Pairing, times: float) -> float:
+    """CPU time of so many times a bank's rows at all widths."""
+    return bank.rows * times * _row_ns(bank, len(pairing.widths)) / 1e9
 
 
 def _row_ns(bank: Bank, widths: int) -> float:

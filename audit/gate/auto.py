@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, Final
 
 from ...banks.bank import Bank
-from ..bank_run import BankOutcome, Pairing
+from ..bank_outcome import BankOutcome
 from ..counts import Histograms
 from ..engine.contract import Engine
 from ..engine.local import LocalEngine
@@ -15,6 +16,7 @@ from ..histograms import Line, histograms_table, logits_agree
 from ..metrics.margins import predict
 from ..metrics.rates import rows_needed
 from ..observed import Observed
+from ..pairing import Pairing
 from ..policy import Policy
 from ..summary import facts_of, summarise
 from ..verdict import State, judge
@@ -84,12 +86,23 @@ def auto_gate(
     pairing: Pairing,
     *,
     engine: Engine = ONE_PROCESS,
+    work: str | Path | None = None,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> AutoGate:
     """Run the gate that bounds the set rate of widths whose own rows are too few; or say why not.
 
+    Args:
+        banks: the audit's.
+        outcomes: of those banks.
+        pairing: the audit's paths.
+        engine: where the shards are run.
+        work: keeps finished shards; None keeps nothing.
+        seed: of the generated rows.
+        progress: told of rows that are done.
+
     Raises:
+        InputError: ``work`` cannot be written, or the engine is not there.
         WorkerError: a worker process failed.
     """
     histograms = Histograms(histograms_table(outcomes))
@@ -101,7 +114,7 @@ def auto_gate(
     seen = max(w.differing_units for w in observed.widths if w.width in need.widths)
     many = rows_planned(policy.set_rate, policy.confidence, len(observed.widths), predicted, seen)
     plan, sources = _plan(need, many.rows, seed, policy)
-    merged, _ = run_plan(plan, engine, progress=progress)
+    merged, _ = run_plan(plan, engine, work, progress)
     found = gate_outcomes(plan, sources, merged, alike=need.groups, banks_before=len(banks))
     return AutoGate(
         outcomes=found,

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from ..bank_run import BankOutcome
+from ..bank_outcome import BankOutcome
 from ..compare import BASELINE, CANDIDATE
 from ..counts import Counts, Histograms, read_counts
 from ..histograms import Line, histogram_lines, line, lines_table, step_lines, tally_lines

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...banks.bank import Bank
-from ..bank_run import BankOutcome
+from ..bank_outcome import BankOutcome
 from ..observed import BatchFinding, Coverage
 from .plan import GatePlan
 from .shard import UNIT_STRIDE, ShardResult

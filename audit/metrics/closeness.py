@@ -53,6 +53,15 @@ class PairedErrors:
     ties: int
     undefined: int
 
+    def __add__(self, other: PairedErrors) -> PairedErrors:
+        """Return the counts of both parts."""
+        return PairedErrors(
+            self.wins + other.wins,
+            self.losses + other.losses,
+            self.ties + other.ties,
+            self.undefined + other.undefined,
+        )
+
 
 def paired_errors(err_sq_candidate: F64, err_sq_baseline: F64) -> PairedErrors:
     """Count rows [row] by the path with the smaller squared error; wins are the candidate's.

@@ -1,7 +1,7 @@
 """Value differences: the sides of the triangle, pooled and by row, and their correlation.
 
 Sums of squares run left to right over a row in FP64, one row after the other, and rows are pooled
-by an exactly rounded sum: the same bits on every machine, in any order of merging.
+by an exact sum, rounded once: the same bits on every machine, in any order of merging.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...banks.errors import InputError
+from .exact_sum import ExactSum
 from .ulp import Bools, Format, format_of, position_of_bits
 
 F64 = npt.NDArray[np.float64]
@@ -239,12 +240,30 @@ class PairValues:
     reference_square: float
 
 
+@dataclass(frozen=True, slots=True)
+class _Largest:
+    """A largest value and the lowest row that shows it."""
+
+    value: float | int
+    row: int
+
+
 @dataclass(slots=True)
 class PairTally:
-    """Collects rows of one pair; any order of adding and merging gives the same result."""
+    """Collects rows of one pair; any order of adding and merging gives the same result.
 
-    _rows: list[I64] = field(default_factory=list)
-    _measures: list[RowMeasures] = field(default_factory=list)
+    It holds sums and largest values only, so its size does not grow with the rows.
+    """
+
+    _rows: int = 0
+    _elements: int = 0
+    _undefined: int = 0
+    _undefined_rows: int = 0
+    _errors: ExactSum = field(default_factory=ExactSum)
+    _references: ExactSum = field(default_factory=ExactSum)
+    _worst: _Largest | None = None
+    _widest: _Largest | None = None
+    _fraction: float | None = None
 
     def add(
         self, actual: npt.NDArray[Any], expected: npt.NDArray[Any], rows: npt.NDArray[np.int64]
@@ -262,55 +281,55 @@ class PairTally:
         if np.shape(rows) != actual.shape[:1]:
             raise InputError("rows.shape", np.shape(rows), actual.shape[:1], "PairTally.add")
         measures = measure_rows(actual, expected)
-        self._rows.append(np.array(rows, dtype=np.int64))
-        self._measures.append(measures)
+        relative = measures.relative_rms()
+        fractions = measures.max_ulp_error[~np.isnan(measures.max_ulp_error)]
+        self._rows += len(rows)
+        self._elements += len(rows) * measures.elements
+        self._undefined += int(measures.undefined.sum())
+        self._undefined_rows += int(np.count_nonzero(np.isnan(relative)))
+        self._errors.add(measures.error_square[measures.comparable])
+        self._references.add(measures.reference_square[measures.comparable])
+        self._worst = _larger(self._worst, _largest(relative, ~np.isnan(relative), rows))
+        defined = measures.undefined < measures.elements
+        self._widest = _larger(self._widest, _largest(measures.max_ulp, defined, rows))
+        if fractions.size:
+            self._fraction = max(float(fractions.max()), self._fraction or 0.0)
         return measures
 
     def merge(self, other: PairTally) -> None:
         """Add the rows of another tally of the same pair."""
-        self._rows.extend(other._rows)
-        self._measures.extend(other._measures)
+        self._rows += other._rows
+        self._elements += other._elements
+        self._undefined += other._undefined
+        self._undefined_rows += other._undefined_rows
+        self._errors.merge(other._errors)
+        self._references.merge(other._references)
+        self._worst = _larger(self._worst, other._worst)
+        self._widest = _larger(self._widest, other._widest)
+        if other._fraction is not None:
+            self._fraction = max(other._fraction, self._fraction or 0.0)
 
-    def rows(self) -> I64:
-        """Return the bank's row number of each row added."""
-        return np.concatenate(self._rows) if self._rows else np.zeros(0, np.int64)
-
-    def error_squares(self) -> F64:
-        """Return ||actual - expected||^2 of each row added, NaN where the row has none."""
-        if not self._measures:
-            return np.zeros(0)
-        return np.concatenate(
-            [np.where(m.comparable, m.error_square, np.nan) for m in self._measures]
-        )
+    def copy(self) -> PairTally:
+        """Return a tally of the same rows, on its own."""
+        result = PairTally()
+        result.merge(self)
+        return result
 
     def result(self) -> PairValues:
         """Return the figures over all rows so far."""
-        parts = self._measures
-        if not parts:
-            return PairValues(0, 0, None, None, None, None, None, 0, None, 0, 0.0, 0.0)
-        rows = np.concatenate(self._rows)
-        comparable = np.concatenate([part.comparable for part in parts])
-        errors = np.concatenate([part.error_square for part in parts])[comparable]
-        references = np.concatenate([part.reference_square for part in parts])[comparable]
-        relative = np.concatenate([part.relative_rms() for part in parts])
-        fractions = np.concatenate([part.max_ulp_error for part in parts])
-        defined = np.concatenate([part.undefined < part.elements for part in parts])
-        steps = np.concatenate([part.max_ulp for part in parts])
-        total, norm = math.fsum(errors), math.fsum(references)
-        worst = _lowest_row_of_largest(relative, ~np.isnan(relative), rows)
-        widest = _lowest_row_of_largest(steps, defined, rows)
-        largest = fractions[~np.isnan(fractions)]
+        total, norm = self._errors.value(), self._references.value()
+        worst, widest = self._worst, self._widest
         return PairValues(
-            rows=len(rows),
-            elements=sum(len(part.undefined) * part.elements for part in parts),
+            rows=self._rows,
+            elements=self._elements,
             relative_rms=relative_rms(total, norm),
-            worst_row=None if worst is None else int(rows[worst]),
-            worst_row_relative_rms=None if worst is None else float(relative[worst]),
-            max_ulp=None if widest is None else int(steps[widest]),
-            max_ulp_row=None if widest is None else int(rows[widest]),
-            undefined=int(sum(part.undefined.sum() for part in parts)),
-            max_ulp_error=float(largest.max()) if largest.size else None,
-            undefined_rows=int(np.count_nonzero(np.isnan(relative))),
+            worst_row=None if worst is None else worst.row,
+            worst_row_relative_rms=None if worst is None else float(worst.value),
+            max_ulp=None if widest is None else int(widest.value),
+            max_ulp_row=None if widest is None else widest.row,
+            undefined=self._undefined,
+            max_ulp_error=self._fraction,
+            undefined_rows=self._undefined_rows,
             error_square=total,
             reference_square=norm,
         )
@@ -330,13 +349,21 @@ def log_ratio(x: float, y: float) -> float:
     return abs(math.log(x / y))
 
 
-def _lowest_row_of_largest(values: npt.NDArray[Any], defined: Bools, rows: I64) -> int | None:
-    """Return the index of the largest defined value, of the lowest row number among equals."""
+def _largest(values: npt.NDArray[Any], defined: Bools, rows: I64) -> _Largest | None:
+    """Return the largest defined value [row] with the lowest row number among equals."""
     candidates = np.flatnonzero(defined)
     if not candidates.size:
         return None
     candidates = candidates[values[candidates] == values[candidates].max()]
-    return int(candidates[rows[candidates].argmin()])
+    # A distance is a whole number beyond 2**53: it must not become a float.
+    return _Largest(values[candidates[0]].item(), int(rows[candidates].min()))
+
+
+def _larger(a: _Largest | None, b: _Largest | None) -> _Largest | None:
+    """Return the larger of two, of equals the lower row."""
+    if a is None or b is None:
+        return b if a is None else a
+    return min(a, b, key=lambda one: (-one.value, one.row))
 
 
 def rho(a: float | None, b: float | None, d: float | None) -> float | None:

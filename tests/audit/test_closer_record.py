@@ -20,8 +20,8 @@ from neartie.audit.error_groups import (
     METRIC,
     PARTS,
     ROUNDED_PARTS,
-    error_groups,
-    group_of_rows,
+    GroupSums,
+    group_of_units,
 )
 from neartie.audit.evidence.manifest import Manifest, document_text, file_digest
 from neartie.audit.evidence.verify import verify_evidence
@@ -97,10 +97,12 @@ def test_weights_that_are_no_numbers_are_the_reason() -> None:
 
 def test_groups_are_of_units_and_hold_all_errors() -> None:
     units = np.array([7, 7, 3, 9, 3, 100])
-    assert group_of_rows(units).tolist() == [1, 1, 0, 2, 0, 3]
-    assert group_of_rows(np.arange(GROUPS + 1))[-1] == 0
+    assert group_of_units(units).tolist() == [7, 7, 3, 9, 3, 100 - 3 * GROUPS]
+    assert group_of_units(np.arange(GROUPS + 1))[-1] == 0
     mine, other = np.array([1.0, 2, 3, 4, 5, np.nan]), np.array([1.0, 1, 1, 1, 1, 1])
-    lines = list(error_groups(mine, other, group_of_rows(units)))
+    sums = GroupSums()
+    sums.add(mine, other, units)
+    lines = list(sums.parts())
     rows: Counter[str] = Counter()
     parts: Counter[str] = Counter()
     for path, _, share, count in lines:
@@ -109,7 +111,9 @@ def test_groups_are_of_units_and_hold_all_errors() -> None:
     assert rows == {CANDIDATE: 5, BASELINE: 5}
     assert abs(parts.total() - PARTS) <= ROUNDED_PARTS
     assert parts[CANDIDATE] / parts[BASELINE] == pytest.approx(3.0, rel=1e-12)
-    assert list(error_groups(np.zeros(3), np.zeros(3), np.zeros(3, np.int64))) == []
+    nothing = GroupSums()
+    nothing.add(np.zeros(3), np.zeros(3), np.arange(3))
+    assert list(nothing.parts()) == []
 
 
 def rewritten(place: Path, change: Any) -> Any:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from neartie.audit import bank_run, run
+from neartie.audit import chunk_run, run
 from neartie.audit.compare import compare_rows
 from neartie.audit.detect import Detector
 from neartie.audit.places import Places
@@ -109,7 +109,7 @@ def test_an_alarm_on_the_clean_pair_is_told(monkeypatch: pytest.MonkeyPatch) -> 
         found.flags["candidate"][0] |= 1
         return found
 
-    monkeypatch.setattr(bank_run, "compare_rows", trigger_happy)
+    monkeypatch.setattr(chunk_run, "compare_rows", trigger_happy)
     score = score_of("nondeterministic_sum")
     assert len(score.false_alarms) == 1
     assert score.exit_status == 1
