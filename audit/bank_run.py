@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from types import MappingProxyType
 
 from ..banks.bank import Bank
 from .bank_outcome import BankOutcome, ShardOutcome
@@ -32,11 +31,18 @@ class BankRun:
 
     def run(self, progress: Callable[[int], None]) -> BankOutcome:
         """Return the bank's outcome; ``progress`` is told how many rows x widths are done."""
+        return self.finish(self.shard(0, self.bank.rows, progress))
+
+    def shard(
+        self, start: int, stop: int, progress: Callable[[int], None] = lambda rows: None
+    ) -> ShardOutcome:
+        """Run the chunks from row ``start``, where one begins, up to ``stop``, and merge them."""
         found = self.empty()
-        for start, stop in chunks(self.bank.rows, chunk_rows(self.bank, self.pairing.ranks)):
+        step = chunk_rows(self.bank, self.pairing.ranks)
+        for first, behind in cuts(start, stop, step):
             known = found.latents.stands_for
-            found.merge(self.chunk(start, stop, progress, known), self.pairing.widths)
-        return self.finish(found)
+            found.merge(self.chunk(first, behind, progress, known), self.pairing.widths)
+        return found
 
     def empty(self) -> ShardOutcome:
         """Return what no rows give; shards are merged into it in row order."""
@@ -54,14 +60,14 @@ class BankRun:
         self,
         start: int,
         stop: int,
-        progress: Callable[[int], None] = lambda rows: None,
-        stands_for: Mapping[str, str] = MappingProxyType({}),
+        progress: Callable[[int], None],
+        stands_for: Mapping[str, str],
     ) -> ShardOutcome:
         """Run the rows from ``start`` up to ``stop``, at every width that both paths take.
 
         Args:
             start: first row.
-            stop: behind the last row; the pair is one of ``chunks``.
+            stop: behind the last row.
             progress: told of the rows after each width.
             stands_for: by path, the schedule that earlier rows showed a library's own order to be.
 
@@ -111,9 +117,9 @@ class BankRun:
         return refusal(self.pairing.paths.values(), launch)
 
 
-def chunks(rows: int, step: int) -> list[tuple[int, int]]:
-    """Return (first row, behind the last row) of each chunk of so many rows, in row order."""
-    return [(start, min(start + step, rows)) for start in range(0, rows, step)]
+def cuts(start: int, stop: int, step: int) -> list[tuple[int, int]]:
+    """Cut rows into pieces of ``step``: (first row, behind the last row) of each, in row order."""
+    return [(first, min(first + step, stop)) for first in range(start, stop, step)]
 
 
 def chunk_rows(bank: Bank, ranks: int) -> int:

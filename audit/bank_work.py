@@ -1,8 +1,9 @@
-"""An audit's banks as work for an engine: a shard is one chunk of a bank, at every width and rank.
+"""An audit's banks as work for an engine: a shard is rows of a bank, at every width and rank.
 
 Widths and ranks of the same rows stay together: they share the reference, the largest part of a
-row's cost, and are compared with each other. Shards merge in row order on whoever started the run,
-so outcomes have the same bits as from one process.
+row's cost, and are compared with each other. Outcomes merge as a tree, in row order: a worker
+merges the chunks of its shard, and whoever started the run the shards. They have the same bits as
+from one process.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from ..banks.bank import Bank
 from ..banks.errors import BankError, InputError
@@ -24,13 +25,16 @@ from ..kernels.paths import FrontPath
 from ..kernels.reduce import LIBRARY_ORDERS
 from ..kernels.registry import as_path
 from .bank_outcome import BankOutcome, ShardOutcome
-from .bank_run import BankRun, chunk_rows, chunks
+from .bank_run import BankRun, chunk_rows, cuts
 from .engine.contract import Engine, Part, RunPart
 from .engine.fit import check_bank, check_sources
 from .environment import code_digest
 from .pairing import Pairing
 from .policy import Policy
 from .shard_document import read_shard, shard_document
+
+MOST_SHARDS: Final = 4096
+"""Shards of one bank: larger banks have more chunks in each, and the merge stays short."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,7 @@ class BankWork:
         ranks: tensor-parallel ranks.
         policy: limits, JSON values.
         rows: of each bank.
-        chunks: rows of one chunk of each bank.
+        shard_rows: of one shard of each bank, whole chunks.
         code: digest of the package's sources.
     """
 
@@ -71,7 +75,7 @@ class BankWork:
     ranks: int
     policy: dict[str, Any]
     rows: tuple[int, ...]
-    chunks: tuple[int, ...]
+    shard_rows: tuple[int, ...]
     code: str
 
     @cached_property
@@ -81,11 +85,11 @@ class BankWork:
 
     @cached_property
     def shards(self) -> list[Shard]:
-        """Every chunk of every bank, in order."""
+        """The shards of every bank, in order."""
         return [
             Shard(number, start, stop)
-            for number, (rows, step) in enumerate(zip(self.rows, self.chunks, strict=True))
-            for start, stop in chunks(rows, step)
+            for number, (rows, step) in enumerate(zip(self.rows, self.shard_rows, strict=True))
+            for start, stop in cuts(0, rows, step)
         ]
 
     @property
@@ -121,7 +125,7 @@ class _Runner:
 
     def document(self, number: int) -> bytes:
         shard = self._work.shards[number]
-        outcome = self._of(shard.bank).chunk(shard.start, shard.stop)
+        outcome = self._of(shard.bank).shard(shard.start, shard.stop)
         return shard_document(self._key, number, outcome)
 
     def _of(self, number: int) -> BankRun:
@@ -150,9 +154,15 @@ def bank_work(banks: Sequence[Bank], pairing: Pairing) -> BankWork | None:
         pairing.ranks,
         pairing.policy.model_dump(mode="json"),
         tuple(bank.rows for bank in banks),
-        tuple(chunk_rows(bank, pairing.ranks) for bank in banks),
+        tuple(shard_rows(bank, pairing.ranks) for bank in banks),
         code_digest(),
     )
+
+
+def shard_rows(bank: Bank, ranks: int) -> int:
+    """Return the rows of one shard: as many whole chunks as keep to ``MOST_SHARDS``."""
+    step = chunk_rows(bank, ranks)
+    return step * max(1, -(-bank.rows // (step * MOST_SHARDS)))
 
 
 def _opens_again(bank: Bank) -> bool:

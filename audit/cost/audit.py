@@ -9,7 +9,7 @@ from typing import Final
 from ...banks.bank import Bank
 from ...banks.store import StoredBank
 from ..bank_run import CHUNK_BYTES, chunk_rows
-from ..bank_work import BankWork, bank_work
+from ..bank_work import MOST_SHARDS, BankWork, bank_work
 from ..engine.contract import Engine
 from ..engine.local import LocalEngine
 from ..gate.auto import planned_gate
@@ -21,8 +21,6 @@ from .rows import front_products, row_bytes
 
 # What a chunk's outputs take besides both paths': reference, comparison, launches again.
 _CHUNKS_HELD: Final = 8
-# A bank's time is dealt out in so many pieces at most.
-_MOST_CUTS: Final = 4096
 # Two processes then save half of it, and their starts take less.
 _WORTH_PROCESSES: Final = 3 * rates.START_SECONDS
 """Seconds of work from which on other processes are started for it."""
@@ -77,10 +75,9 @@ def _expected(banks: Sequence[Bank], pairing: Pairing, workers: int, times: floa
         rows, size = bank.rows * times, row_bytes(bank.read(0, 1))
         read += rows * size * isinstance(bank, StoredBank)
         made += rows * size * (not isinstance(bank, StoredBank))
-        cut = max(1, math.ceil(rows / chunk_rows(bank, pairing.ranks)))
+        cut = min(MOST_SHARDS, math.ceil(rows / chunk_rows(bank, pairing.ranks)))
         shards += cut
-        # Of so many shards any number of workers takes its share.
-        spent += [_seconds(bank, pairing, times) / min(cut, _MOST_CUTS)] * min(cut, _MOST_CUTS)
+        spent += [_seconds(bank, pairing, times) / cut] * cut
     memory = rates.PROCESS_BYTES + _CHUNKS_HELD * CHUNK_BYTES
     rows = round(sum(bank.rows for bank in banks) * times)
     return Expected(

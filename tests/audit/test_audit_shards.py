@@ -16,15 +16,20 @@ from wrapped_path import WrappedPath
 
 from neartie.audit.attribute import LatentSums
 from neartie.audit.bank_outcome import BankOutcome, ExpertCounts
+from neartie.audit.bank_run import BankRun
 from neartie.audit.engine.contract import Part
 from neartie.audit.engine.local import LocalEngine
 from neartie.audit.finding_log import FindingLog
 from neartie.audit.hypotheses import FailingRows
+from neartie.audit.pairing import Pairing
+from neartie.audit.policy import Policy
 from neartie.audit.result import AuditResult
 from neartie.audit.run import run_audit
 from neartie.audit.shard_document import read_shard, shard_document
 from neartie.audit.width_dependence import WidthCounts
 from neartie.banks.errors import InputError
+from neartie.banks.open import open_bank
+from neartie.kernels.registry import make_path
 
 # Three chunks of the first bank, of rows whose candidate has other sets; a bank of one; and one
 # whose rows run the whole front.
@@ -110,6 +115,15 @@ def test_what_is_finished_is_not_run_again(
     assert bits(result, tmp_path / "evidence") == whole
 
 
+def test_chunks_merge_in_the_worker_where_a_bank_has_many(
+    whole: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("neartie.audit.bank_work.MOST_SHARDS", 1)
+    result = run_audit(BANKS, **ASKED, work=tmp_path / "work")
+    assert len(shards(tmp_path / "work")) == len(BANKS)
+    assert bits(result, tmp_path / "evidence") == whole
+
+
 def test_another_question_takes_nothing_over(kept: Path, counted: list[int]) -> None:
     run_audit(BANKS, **{**ASKED, "rows": [9]}, work=kept / "work")
     assert counted == list(range(SHARDS))
@@ -177,15 +191,37 @@ def test_a_width_that_raises_in_one_chunk_is_no_result() -> None:
 
 
 @pytest.mark.parametrize(
-    "part",
-    [BankOutcome, FindingLog, WidthCounts, LatentSums, FailingRows],
-    ids=lambda c: c.__name__,
+    "spec", ["normal:geometry=mini,rows=400", "gaussian:geometry=256x64x64x6,rows=400"]
 )
+def test_what_is_held_does_not_grow_with_the_rows(spec: str) -> None:
+    """Merged, 32 chunks without a differing row are as large as one, but for longer integers."""
+    bank, path = open_bank(spec), make_path("route")
+    run = BankRun(bank, 0, Pairing(make_path("general"), path, (9,), 2, Policy()))
+    shard = run.shard(0, bank.rows)
+    assert not shard.counts.certificates
+    found, sizes = run.empty(), []
+    for _ in range(32):
+        found.merge(shard, (9,))
+        sizes.append(len(pickle.dumps(found)))
+    assert found.counts.tallies[9].rows == 32 * 2 * bank.rows
+    assert sizes[-1] < sizes[0] + 500
+
+
+PARTS = [BankOutcome, FindingLog, WidthCounts, LatentSums, FailingRows]
+
+
+@pytest.mark.parametrize("part", PARTS, ids=lambda part: part.__name__)
 def test_a_part_that_is_left_out_of_the_merge_is_seen(
-    part: Any, whole: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    part: Any,
+    whole: dict[str, bytes],
+    kept: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(part, "merge", lambda *arguments: None)
-    assert bits(run_audit(BANKS, **ASKED), tmp_path / "evidence") != whole
+    # Every shard lies there: they are merged, and none is run.
+    merged = run_audit(BANKS, **ASKED, work=kept / "work")
+    assert bits(merged, tmp_path / "evidence") != whole
 
 
 def test_experts_add_up_by_path_and_width() -> None:
