@@ -81,7 +81,7 @@ def _expected(banks: Sequence[Bank], pairing: Pairing, workers: int, times: floa
     memory = rates.PROCESS_BYTES + _CHUNKS_HELD * CHUNK_BYTES
     rows = round(sum(bank.rows for bank in banks) * times)
     return Expected(
-        rows=rows, shards=shards, read_bytes=round(read), made_bytes=round(made), work_bytes=0,
+        rows=rows, shards=shards, read_bytes=round(read), made_bytes=round(made), work_bytes=shards * rates.AUDIT_SHARD_BYTES,
         seconds=rates.START_SECONDS + makespan(spent, workers), worker_bytes=memory,
         driver_bytes=memory, workers=workers,
     )  # fmt: skip
