@@ -20,8 +20,8 @@ class Misbehaving:
     Attributes:
         folder: where parts leave marks.
         bad: number of the part that misbehaves.
-        how: ``no``, ``refuse``, ``raise``, ``die`` (each time), ``die_once``, or ``wait`` until
-            somebody writes ``go`` into the folder.
+        how: ``no``, ``refuse``, ``raise``, ``die`` (each time), ``die_once``, ``hang_once``, or
+            ``wait`` until somebody writes ``go`` into the folder.
     """
 
     folder: Path
@@ -57,6 +57,12 @@ class Misbehaving:
         mark = self.folder / "deaths"
         if not mark.exists():
             self._die()
+
+    def _hang_once(self) -> None:
+        mark = self.folder / "hung"
+        if not mark.exists():
+            mark.write_text("x")
+            time.sleep(WAIT_SECONDS)
 
     def _wait(self) -> None:
         deadline = time.monotonic() + WAIT_SECONDS
