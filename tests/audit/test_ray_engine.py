@@ -23,9 +23,9 @@ pytest.importorskip("ray", reason="the extra ray is not installed")
 SLOTS = 2
 SMALL: dict[str, Any] = {
     "source": "normal:geometry=mini",
-    "rows": 24_000,
+    "rows": 8000,
     "widths": (9, 20),
-    "shard_rows": 3000,
+    "shard_rows": 1000,
     "seed": 3,
 }
 SHARDS = 8
@@ -102,7 +102,7 @@ def test_ray_goes_on_from_what_a_local_run_finished(
         pass
 
     def stop(done: int, total: int, text: str) -> None:
-        if done >= 9000:
+        if done >= 3000:
             raise Stopped
 
     with pytest.raises(Stopped):
@@ -191,8 +191,8 @@ def test_another_clusters_address_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_audit_of_banks_apart_has_the_bits_of_one_here() -> None:
-    banks = ["near_tie:geometry=mini,rows=64", "gaussian:geometry=mini,rows=40"]
-    options: dict[str, Any] = {"rows": [9, 20], "gate": False, "command": "the same"}
+    banks = ["near_tie:geometry=mini,rows=32", "gaussian:geometry=mini,rows=10"]
+    options: dict[str, Any] = {"rows": [9, 20], "ranks": 2, "gate": False, "command": "the same"}
     seen: list[tuple[int, int]] = []
     here = run_audit(banks, candidate="general:select=radix_bf16", **options)
     apart = run_audit(
@@ -205,4 +205,4 @@ def test_an_audit_of_banks_apart_has_the_bits_of_one_here() -> None:
         assert getattr(apart, table).equals(getattr(here, table))
     # Told once a bank: they ran apart.
     assert len(seen) == 2
-    assert seen[-1] == (208, 208)
+    assert seen[-1] == (84, 84)
