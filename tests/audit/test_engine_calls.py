@@ -81,12 +81,12 @@ def test_calls_are_in_order_and_shrink_to_single_parts(rows: list[int], slots: i
         assert sizes[1 - slots :] == [1] * (slots - 1)
 
 
-def test_much_work_is_few_calls() -> None:
-    handout, calls = Handout(parts_of(*[16384] * 196)), 0
+def test_much_work_is_few_calls_and_none_is_too_large() -> None:
+    handout, sizes = Handout(parts_of(*[16384] * 196)), list[int]()
     while handout.waits:
-        handout.take(4)
-        calls += 1
-    assert calls < 30
+        sizes.append(len(handout.take(4).parts))
+    assert sizes[0] == max(sizes) == MOST_PARTS < 196 / 4
+    assert len(sizes) < 30
 
 
 def test_what_a_worker_left_is_handed_out_next() -> None:
