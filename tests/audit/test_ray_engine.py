@@ -160,18 +160,34 @@ def test_a_slow_part_holds_up_no_other_and_few_are_in_flight(
     assert SLOTS <= most <= SLOTS * QUEUED_PER_SLOT
 
 
-def test_a_call_that_hangs_is_run_by_another_worker(tmp_path: Path) -> None:
-    """The first try at part 0 sleeps for a minute; the rest of its call hangs with it."""
-    parts, told = parts_in(tmp_path, 12), []
+@pytest.mark.parametrize("how", ["hang_once", "hang_deaf_once"])
+def test_a_call_that_hangs_is_run_by_another_worker(tmp_path: Path, how: str) -> None:
+    """The first try at part 0 takes a minute, and the rest of its call waits for it.
+
+    The worker is interrupted and stays; one that does not hear it is ended, or it would keep its
+    slot of a cluster that others use.
+    """
+    parts, told = parts_in(tmp_path, 12), list[int]()
     began = time.monotonic()
     RayEngine().run(
-        Misbehaving(tmp_path, "hang_once", key="f"), parts, lambda part: told.append(part.number)
+        Misbehaving(tmp_path, how, key=how), parts, lambda part: told.append(part.number)
     )
     assert time.monotonic() - began < WAIT_SECONDS / 4
     assert documents(parts) == [f"document {n}" for n in range(12)]
     assert sorted(told) == list(range(12))
-    # The worker that hung was let go, not lost: nobody holds its slot, and the next run has both.
-    assert (tmp_path / "hung").read_text() == "x"
+    hung = Path(f"/proc/{(tmp_path / 'hung').read_text()}/cmdline")
+    if how == "hang_once":
+        assert hung.read_bytes().startswith(b"ray::")
+    else:
+        assert gone_soon(hung)
+
+
+def gone_soon(process: Path) -> bool:
+    """Whether a process ends within some seconds."""
+    deadline = time.monotonic() + 10.0
+    while process.exists() and process.read_bytes() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return not process.exists() or not process.read_bytes()
 
 
 def test_a_gpu_is_asked_for_where_the_work_needs_one(tmp_path: Path) -> None:
