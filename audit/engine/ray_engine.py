@@ -141,11 +141,13 @@ class _Flight:
             self._drop(handout)
 
     def _come_back(self, handout: Handout, reference: Any) -> Iterator[tuple[Part, bytes]]:
+        import ray
         from ray.exceptions import RayError, RayTaskError
 
         call = self._calls.pop(reference)
+        made: list[bytes]
         try:
-            made, seconds = _answer(reference)
+            made, seconds = ray.get(reference)
         except RayTaskError as error:
             raise _own_error(error) from None
         except RayError as error:
@@ -182,7 +184,10 @@ class _Flight:
             self._needless.append(reference)
 
     def end(self) -> None:
-        """Stop what still runs: after an error or an interrupt nobody waits for it."""
+        """Stop what still runs: after an error or an interrupt nobody waits for it.
+
+        A worker that does not leave a needless call is ended: it would keep its slot.
+        """
         import ray
 
         if self._needless:
@@ -195,19 +200,13 @@ class _Flight:
         self._calls.clear()
 
 
-def _answer(reference: Any) -> tuple[list[bytes], float]:
-    """The documents of a call, those of its first parts, and what they took."""
-    import ray
-
-    answer: tuple[list[bytes], float] = ray.get(reference)
-    return answer
-
-
 def _own_error(error: Any) -> Exception:
     """What a part refused or failed by, of Ray's error about its call."""
-    cause, named = error.cause, "a worker"
+    cause: object = error.cause
+    named = "a call"
     if isinstance(cause, PartError):
-        cause, named = cause.cause, f"part {cause.number}"
+        named = f"part {cause.number}"
+        cause = cause.cause
     if isinstance(cause, InputError):
         return cause
     text = f"{named} failed by {type(cause).__name__}: {cause}"
