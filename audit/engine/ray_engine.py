@@ -234,6 +234,7 @@ def _run_parts(work: Work, numbers: tuple[int, ...]) -> tuple[list[bytes], float
         run_part = _opened[work.key]
         began = time.perf_counter()
         documents: list[bytes] = []
+        seconds = 0.0
         for number in numbers:
             documents.append(_run_part(run_part, number))
             seconds = time.perf_counter() - began
