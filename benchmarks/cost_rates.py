@@ -1,9 +1,13 @@
 """What the stages of a gate and an audit cost: the constants of ``audit/cost/rates.py``.
 
-    python benchmarks/cost_rates.py [--repeats 3] [--out FILE]
+    python benchmarks/cost_rates.py [--repeats 3] [--write] [--out FILE]
 
 Each stage is run in one thread on K3 geometry; the least CPU time of the repeats is kept, which a
-busy machine moves less than time on the clock. A worker's start is time on the clock.
+busy machine moves less than time on the clock. Starts, of a process and of Ray, are time on the
+clock, so run it with nothing else on the machine. It prints each constant as ``rates.py`` has it,
+beside the value there; ``--write`` puts the measured ones in, to three digits. Constants that it
+does not measure, of a GPU and of memory, are left. Afterwards ``benchmarks/engines.py`` says how
+long gates took over what is then expected.
 """
 
 from __future__ import annotations
@@ -11,11 +15,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -38,6 +43,7 @@ from neartie.kernels.reference import reference_product
 from neartie.kernels.registry import as_path
 
 RESULTS = Path(__file__).parent / "results"
+RATES = Path(__file__).parent.parent / "audit" / "cost" / "rates.py"
 ROWS = 4096
 
 
@@ -116,11 +122,12 @@ def shard_seconds(repeats: int) -> float:
         return write + 2 * cpu_seconds(lambda: read_shard(place, plan, shard), repeats)
 
 
-def starting(repeats: int) -> float:
-    """Seconds until a process has run its first rows, on the clock."""
+def starting(repeats: int, *, engine: str) -> float:
+    """Seconds until a process has run its first rows and has ended, on the clock."""
     code = (
         "from neartie.audit.gate.run import run_gate;"
-        "run_gate('standalone', 'fused', 'normal:geometry=k3', rows=2048, widths=(9,))"
+        "run_gate('standalone', 'fused', 'normal:geometry=k3', rows=2048, widths=(9,),"
+        f" workers=1, engine={engine!r})"
     )
     found = []
     for _ in range(repeats):
@@ -165,6 +172,7 @@ def measured(repeats: int) -> dict[str, float]:
     hidden = open_bank(f"gaussian:geometry=mini,rows={ROWS}")
     products = ROWS * mixed.geometry.experts * mixed.geometry.hidden
     make = cpu_seconds(lambda: normal.read(0, ROWS), repeats) / ROWS / normal.geometry.experts
+    start = starting(repeats, engine="local")
     return {
         "normal_ns_per_logit": make * 1e9,
         "resample_ns_per_product": cpu_seconds(lambda: mixed.read(0, ROWS), repeats)
@@ -177,7 +185,8 @@ def measured(repeats: int) -> dict[str, float]:
         **gating(make * 1e9, repeats),
         **stored(repeats),
         "shard_seconds": shard_seconds(repeats),
-        "start_seconds": starting(repeats),
+        "start_seconds": start,
+        "ray_start_seconds": starting(repeats, engine="ray") - start,
         **audits(repeats),
     }
 
@@ -191,16 +200,48 @@ def product_ns(bank: Bank, repeats: int) -> float:
     return seconds / (hidden.shape[0] * hidden.shape[1] * bank.geometry.experts) * 1e9
 
 
+def constant(name: str) -> str:
+    """The line of ``rates.py`` with a constant's value, as a pattern: what is before it, it."""
+    return rf"(?m)^({name.upper()}: Final = )([0-9._e+-]+)$"
+
+
+def print_beside(rates: Mapping[str, float]) -> None:
+    """Print measured values, and those that ``rates.py`` has."""
+    text = RATES.read_text("utf-8")
+    for name, value in rates.items():
+        found = re.search(constant(name), text)
+        there = f"{float(found[2]):>12.4g}" if found else "  no constant: not used"
+        print(f"{name.upper() + ': Final =':<44}{value:>12.4g}{there}")
+
+
+def with_rates(text: str, rates: Mapping[str, float]) -> str:
+    """The text of ``rates.py`` with measured values, to three digits, where it has such a line.
+
+    Raises:
+        RuntimeError: a constant came out as nothing, as a difference of two disturbed times may.
+    """
+    for name, value in rates.items():
+        if value <= 0 and re.search(constant(name), text):
+            raise RuntimeError(
+                f"{name} was measured as {value:.3g}: run it again, on a quiet machine"
+            )
+        text = re.sub(constant(name), rf"\g<1>{float(f'{value:.3g}'):_}", text)
+    return text
+
+
 def main() -> int:
     """Measure, print, and write JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--write", action="store_true", help="put the constants into rates.py")
     parser.add_argument("--out", type=Path, default=RESULTS / "cost_rates.json")
     options = parser.parse_args()
     load = os.getloadavg()[0]
     rates = measured(options.repeats)
-    for name, value in rates.items():
-        print(f"{name:<34}{value:>12.4g}")
+    print_beside(rates)
+    if options.write:
+        RATES.write_text(with_rates(RATES.read_text("utf-8"), rates), encoding="utf-8")
+        print(f"written to {RATES}")
     record = {
         "rates": rates,
         "load_before": round(load, 2),

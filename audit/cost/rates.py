@@ -1,10 +1,11 @@
 """Measured constants of the cost model.
 
-Times are of one thread, its own CPU time, made by ``benchmarks/cost_rates.py`` on a machine with 2
-cores of a Xeon server that others used too; two runs differed by up to a third (one of them, with
-its load, is ``benchmarks/results/cost_rates.json``). Another machine is faster or slower by its
-clock. Starts and memory are from ``benchmarks/gate.py`` and ``benchmarks/engines.py``, those of the
-GPU from 1e9 rows on an H200 with 16 cores.
+Times are of one thread, its own CPU time, made by ``benchmarks/cost_rates.py`` (``--write`` puts
+them in here) on a machine with 2 cores of a Xeon server that others used too; two runs differed by
+up to a third (one of them, with its load, is ``benchmarks/results/cost_rates.json``). Another
+machine is faster or slower by its clock. Starts are from there too, on the clock; memory is from
+``benchmarks/gate.py`` and ``benchmarks/engines.py``, what is of the GPU from 1e9 rows on an H200
+with 16 cores.
 """
 
 from __future__ import annotations

@@ -1,25 +1,34 @@
-"""Parts as Ray tasks: on this machine or on a cluster, GPUs asked for where the work needs them.
+"""Calls of several parts as Ray tasks: here or on a cluster, with GPUs where the work needs them.
 
 The driver writes the documents, so workers share no file system with it. It holds no more of them
-than are in flight. A part whose worker or node is lost is run again by Ray, on another one; it is
-the same part, so it ends with the same bits.
+than are in flight. The parts of a call whose worker or node is lost are handed out again; they are
+the same parts, so they end with the same bits.
 """
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final
 
 from ...banks.errors import InputError
+from .calls import CALL_SECONDS, Call, Handout
 from .contract import Part, RunPart, Work, WorkerError, write_whole
 from .ray_cluster import connected, require_ray, starts_cluster
 
 LOST_AT_MOST: Final = 3
 """Times that a part's worker may be lost, for each part."""
 QUEUED_PER_SLOT: Final = 2
-"""Parts handed to Ray for each that can run: one runs, one waits, so that no worker idles."""
+"""Calls handed to Ray for each that can run: one runs, one waits, so that no worker idles."""
+ROOM_SECONDS: Final = 1.0
+"""The cluster's room is asked for no more often; it changes with its nodes."""
+WAIT_SECONDS: Final = 0.25
+"""How often the driver looks for late calls and new nodes while no call comes back."""
+CANCEL_SECONDS: Final = 1.0
+"""How long a worker may take to leave a call that nobody needs; then it is ended."""
 
 
 @dataclass(frozen=True)
@@ -54,29 +63,23 @@ class RayEngine:
             import ray
 
             _checked_room(work)
-            task = ray.remote(_run_part).options(
+            task = ray.remote(_run_parts).options(
                 num_cpus=1,
                 num_gpus=work.gpus,
-                max_retries=LOST_AT_MOST,
+                # What is lost is handed out again here, where it is counted by part.
+                max_retries=0,
                 # Over the nodes evenly; the default fills one node first.
                 scheduling_strategy="SPREAD",
             )
             shared = ray.put(work)
-            flight = _Flight(lambda part: task.remote(shared, part.number))
+            slots = _Slots(work, self.workers)
+            flight = _Flight(slots, lambda numbers: task.remote(shared, numbers))
             try:
-                for part, document in flight.documents(parts, lambda: self._in_flight(work)):
+                for part, document in flight.documents(parts):
                     write_whole(part.path, document)
                     done(part)
             finally:
-                flight.cancel()
-
-    def _in_flight(self, work: Work) -> int:
-        """How many parts Ray holds at a time, by what the cluster has now."""
-        # One part waits where every node is lost for a while.
-        room = max(1, _room(work))
-        if self.workers is not None and self.workers < room:
-            return self.workers
-        return room * QUEUED_PER_SLOT
+                flight.end()
 
 
 def _room(work: Work) -> int:
@@ -96,65 +99,156 @@ def _checked_room(work: Work) -> int:
     return room
 
 
+class _Slots:
+    """How many calls run at a time, and how many Ray holds, by what the cluster has now."""
+
+    def __init__(self, work: Work, workers: int | None) -> None:
+        self._work, self._workers = work, workers
+        self._room = 0
+        self._asked = float("-inf")
+
+    def running(self, now: float) -> int:
+        """Calls that run at a time; at least one, which waits where every node is lost."""
+        if now - self._asked > ROOM_SECONDS:
+            self._room, self._asked = _room(self._work), now
+        return max(1, self._room if self._workers is None else min(self._room, self._workers))
+
+    def held(self, now: float) -> int:
+        """Calls that Ray holds: where it has more room than we may take, those that run."""
+        running = self.running(now)
+        return running if running < self._room else running * QUEUED_PER_SLOT
+
+
 class _Flight:
-    """Tasks that were handed to Ray and have not come back."""
+    """Calls that were handed to Ray and have not come back."""
 
-    def __init__(self, start: Callable[[Part], Any]) -> None:
-        self._start = start
-        self._parts: dict[Any, Part] = {}
+    def __init__(self, slots: _Slots, start: Callable[[tuple[int, ...]], Any]) -> None:
+        self._slots, self._start = slots, start
+        self._calls: dict[Any, Call] = {}
+        """By reference, in the order in which they were handed over: Ray runs them in it."""
+        self._needless: list[Any] = []
 
-    def documents(
-        self, parts: Sequence[Part], most: Callable[[], int]
-    ) -> Iterator[tuple[Part, bytes]]:
-        """Yield documents as they come: a slow part holds up no other."""
+    def documents(self, parts: Sequence[Part]) -> Iterator[tuple[Part, bytes]]:
+        """Yield documents as they come, each part's once: a slow call holds up no other."""
         import ray
 
-        todo = iter(parts)
-        waiting = next(todo, None)
-        while waiting is not None or self._parts:
-            room = most() - len(self._parts)
-            while waiting is not None and room > 0:
-                self._parts[self._start(waiting)] = waiting
-                waiting, room = next(todo, None), room - 1
-            ready, _ = ray.wait(list(self._parts), num_returns=1)
+        handout = Handout(parts)
+        while handout:
+            self._hand_over(handout)
+            ready, _ = ray.wait(list(self._calls), num_returns=1, timeout=WAIT_SECONDS)
             for reference in ready:
-                part = self._parts.pop(reference)
-                yield part, _document(reference, part)
+                yield from self._come_back(handout, reference)
+            self._drop(handout)
 
-    def cancel(self) -> None:
-        """Stop what still runs: after an error or an interrupt nobody waits for it."""
+    def _come_back(self, handout: Handout, reference: Any) -> Iterator[tuple[Part, bytes]]:
+        import ray
+        from ray.exceptions import RayError, RayTaskError
+
+        call = self._calls.pop(reference)
+        made: list[bytes]
+        try:
+            made, seconds = ray.get(reference)
+        except RayTaskError as error:
+            raise _own_error(error) from None
+        except RayError as error:
+            times = handout.lost(call)
+            if times > LOST_AT_MOST:
+                numbers = ", ".join(str(part.number) for part in call.parts)
+                text = f"part {numbers} lost its worker {times} times"
+                raise WorkerError(f"{text} ({type(error).__name__})") from error
+            return
+        documents = dict(zip((part.number for part in call.parts), made, strict=False))
+        for part in handout.returned(call, len(made), seconds):
+            yield part, documents[part.number]
+
+    def _hand_over(self, handout: Handout) -> None:
+        now = time.monotonic()
+        running, held = self._slots.running(now), self._slots.held(now)
+        # Those that were handed over first run, the others wait for them.
+        for call in islice(self._calls.values(), running):
+            call.began = now if call.began is None else call.began
+        if not handout.waits and len(self._calls) < running:
+            for call in self._calls.values():
+                handout.hand_out_again(call, now)
+        while handout.waits and len(self._calls) < held:
+            call = handout.take(held)
+            self._calls[self._start(tuple(part.number for part in call.parts))] = call
+
+    def _drop(self, handout: Handout) -> None:
+        """Take back calls whose parts others have finished; their workers stay."""
         import ray
 
-        for reference in self._parts:
+        for reference in [r for r, call in self._calls.items() if handout.is_over(call)]:
+            del self._calls[reference]
+            ray.cancel(reference, force=False)
+            self._needless.append(reference)
+
+    def end(self) -> None:
+        """Stop what still runs: after an error or an interrupt nobody waits for it.
+
+        A worker that does not leave a needless call is ended: it would keep its slot.
+        """
+        import ray
+
+        if self._needless:
+            count = len(self._needless)
+            _, busy = ray.wait(self._needless, num_returns=count, timeout=CANCEL_SECONDS)
+        else:
+            busy = []
+        for reference in [*busy, *self._calls]:
             ray.cancel(reference, force=True)
-        self._parts.clear()
+        self._calls.clear()
 
 
-def _document(reference: Any, part: Part) -> bytes:
-    import ray
-    from ray.exceptions import RayError, RayTaskError
+def _own_error(error: Any) -> Exception:
+    """What a part refused or failed by, of Ray's error about its call."""
+    cause: object = error.cause
+    named = "a call"
+    if isinstance(cause, PartError):
+        named = f"part {cause.number}"
+        cause = cause.cause
+    if isinstance(cause, InputError):
+        return cause
+    text = f"{named} failed by {type(cause).__name__}: {cause}"
+    return WorkerError(" ".join(text.split()))
 
-    try:
-        document = ray.get(reference)
-    except RayTaskError as error:
-        cause = error.cause
-        if isinstance(cause, InputError):
-            raise cause from None
-        text = f"part {part.number} failed by {type(cause).__name__}: {cause}"
-        raise WorkerError(" ".join(text.split())) from error
-    except RayError as error:
-        text = f"part {part.number} lost its worker {LOST_AT_MOST + 1} times"
-        raise WorkerError(f"{text} ({type(error).__name__})") from error
-    assert isinstance(document, bytes)
-    return document
+
+class PartError(Exception):
+    """In a worker: which part of a call failed, and by what."""
+
+    def __init__(self, number: int, cause: Exception) -> None:
+        super().__init__(number, cause)
+        self.number, self.cause = number, cause
 
 
 _opened: dict[str, RunPart] = {}
 """In a worker process: the work that it runs, opened once."""
 
 
-def _run_part(work: Work, number: int) -> bytes:
-    if work.key not in _opened:
+def _run_parts(work: Work, numbers: tuple[int, ...]) -> tuple[list[bytes], float]:
+    """Run parts for ``CALL_SECONDS``, at least one; their documents and what they took."""
+    try:
+        if work.key not in _opened:
+            _opened.clear()
+            _opened[work.key] = work.open()
+        run_part = _opened[work.key]
+        began = time.perf_counter()
+        documents: list[bytes] = []
+        seconds = 0.0
+        for number in numbers:
+            documents.append(_run_part(run_part, number))
+            seconds = time.perf_counter() - began
+            if seconds > CALL_SECONDS:
+                break
+    except BaseException:
+        # Cancelled in the middle of a part, or failed: what was opened may be half changed.
         _opened.clear()
-        _opened[work.key] = work.open()
-    return _opened[work.key](number)
+        raise
+    return documents, seconds
+
+
+def _run_part(run_part: RunPart, number: int) -> bytes:
+    try:
+        return run_part(number)
+    except Exception as error:
+        raise PartError(number, error) from error

@@ -2,16 +2,17 @@
 
 import os
 import signal
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_work import Misbehaving, SeesDevices, documents, nothing, parts_in
+from engine_work import WAIT_SECONDS, Misbehaving, SeesDevices, documents, nothing, parts_in
 
 from neartie.audit.engine.contract import Part, WorkerError
 from neartie.audit.engine.ray_cluster import connected
-from neartie.audit.engine.ray_engine import LOST_AT_MOST, QUEUED_PER_SLOT, RayEngine
+from neartie.audit.engine.ray_engine import LOST_AT_MOST, QUEUED_PER_SLOT, RayEngine, _Flight
 from neartie.audit.gate.result import GateResult
 from neartie.audit.gate.run import run_gate
 from neartie.audit.run import run_audit
@@ -22,9 +23,9 @@ pytest.importorskip("ray", reason="the extra ray is not installed")
 SLOTS = 2
 SMALL: dict[str, Any] = {
     "source": "normal:geometry=mini",
-    "rows": 24_000,
+    "rows": 8000,
     "widths": (9, 20),
-    "shard_rows": 3000,
+    "shard_rows": 1000,
     "seed": 3,
 }
 SHARDS = 8
@@ -62,7 +63,7 @@ def running_workers() -> list[int]:
         process = Path(f"/proc/{todo.pop()}")
         try:
             todo += [int(n) for t in process.glob("task/*/children") for n in t.read_text().split()]
-            if (process / "cmdline").read_bytes().startswith(b"ray::_run_part"):
+            if (process / "cmdline").read_bytes().startswith(b"ray::_run_parts"):
                 found.append(int(process.name))
         except OSError:
             continue
@@ -101,7 +102,7 @@ def test_ray_goes_on_from_what_a_local_run_finished(
         pass
 
     def stop(done: int, total: int, text: str) -> None:
-        if done >= 9000:
+        if done >= 3000:
             raise Stopped
 
     with pytest.raises(Stopped):
@@ -122,7 +123,8 @@ def test_a_part_that_kills_every_worker_ends_the_run(tmp_path: Path) -> None:
     parts = parts_in(tmp_path, 2)
     with pytest.raises(WorkerError, match=f"part 1 lost its worker {LOST_AT_MOST + 1} times"):
         RayEngine().run(Misbehaving(tmp_path, "die", bad=1, key="b"), parts, nothing)
-    assert (tmp_path / "deaths").read_text() == "x" * (LOST_AT_MOST + 1)
+    # Another try, begun because a new worker takes long to come, may be under way.
+    assert LOST_AT_MOST + 1 <= len((tmp_path / "deaths").read_text()) <= LOST_AT_MOST + 2
 
 
 def test_a_parts_own_error_is_told_once_and_not_tried_again(tmp_path: Path) -> None:
@@ -133,29 +135,59 @@ def test_a_parts_own_error_is_told_once_and_not_tried_again(tmp_path: Path) -> N
         RayEngine().run(Misbehaving(tmp_path, "refuse", key="d"), parts_in(tmp_path, 3), nothing)
 
 
-def test_a_slow_part_holds_up_no_other_and_few_are_in_flight(tmp_path: Path) -> None:
-    count, taken = 12, 0
+def test_a_slow_part_holds_up_no_other_and_few_are_in_flight(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count, most = 12, 0
     finished: list[int] = []
+    plain = _Flight.documents
 
-    class Counted(list[Part]):
-        def __iter__(self) -> Iterator[Part]:
-            nonlocal taken
-            for part in super().__iter__():
-                taken += 1
-                yield part
+    def watched(self: _Flight, parts: Sequence[Part]) -> Iterator[tuple[Part, bytes]]:
+        nonlocal most
+        for part, document in plain(self, parts):
+            most = max(most, len(self._calls))
+            yield part, document
 
     def done(part: Part) -> None:
-        # The loop holds one part in its hand, besides those that Ray has.
-        assert taken - len(finished) <= SLOTS * QUEUED_PER_SLOT + 1
         finished.append(part.number)
         if len(finished) == count - 1:
             (tmp_path / "go").touch()
 
-    RayEngine().run(
-        Misbehaving(tmp_path, "wait", key="e"), Counted(parts_in(tmp_path, count)), done
-    )
+    monkeypatch.setattr(_Flight, "documents", watched)
+    RayEngine().run(Misbehaving(tmp_path, "wait", key="e"), parts_in(tmp_path, count), done)
     assert finished[-1] == 0
     assert sorted(finished) == list(range(count))
+    assert SLOTS <= most <= SLOTS * QUEUED_PER_SLOT
+
+
+@pytest.mark.parametrize("how", ["hang_once", "hang_deaf_once"])
+def test_a_call_that_hangs_is_run_by_another_worker(tmp_path: Path, how: str) -> None:
+    """The first try at part 0 takes a minute, and the rest of its call waits for it.
+
+    The worker is interrupted and stays; one that does not hear it is ended, or it would keep its
+    slot of a cluster that others use.
+    """
+    parts, told = parts_in(tmp_path, 12), list[int]()
+    began = time.monotonic()
+    RayEngine().run(
+        Misbehaving(tmp_path, how, key=how), parts, lambda part: told.append(part.number)
+    )
+    assert time.monotonic() - began < WAIT_SECONDS / 4
+    assert documents(parts) == [f"document {n}" for n in range(12)]
+    assert sorted(told) == list(range(12))
+    hung = Path(f"/proc/{(tmp_path / 'hung').read_text()}/cmdline")
+    if how == "hang_once":
+        assert hung.read_bytes().startswith(b"ray::")
+    else:
+        assert gone_soon(hung)
+
+
+def gone_soon(process: Path) -> bool:
+    """Whether a process ends within some seconds."""
+    deadline = time.monotonic() + 10.0
+    while process.exists() and process.read_bytes() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return not process.exists() or not process.read_bytes()
 
 
 def test_a_gpu_is_asked_for_where_the_work_needs_one(tmp_path: Path) -> None:
@@ -175,8 +207,8 @@ def test_another_clusters_address_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_audit_of_banks_apart_has_the_bits_of_one_here() -> None:
-    banks = ["near_tie:geometry=mini,rows=64", "gaussian:geometry=mini,rows=40"]
-    options: dict[str, Any] = {"rows": [9, 20], "gate": False, "command": "the same"}
+    banks = ["near_tie:geometry=mini,rows=32", "gaussian:geometry=mini,rows=10"]
+    options: dict[str, Any] = {"rows": [9, 20], "ranks": 2, "gate": False, "command": "the same"}
     seen: list[tuple[int, int]] = []
     here = run_audit(banks, candidate="general:select=radix_bf16", **options)
     apart = run_audit(
@@ -189,4 +221,4 @@ def test_an_audit_of_banks_apart_has_the_bits_of_one_here() -> None:
         assert getattr(apart, table).equals(getattr(here, table))
     # Told once a bank: they ran apart.
     assert len(seen) == 2
-    assert seen[-1] == (208, 208)
+    assert seen[-1] == (84, 84)
