@@ -16,7 +16,9 @@ from typing import Final
 from pyarrow import fs
 
 from ...banks.errors import BankError, InputError
-from ...banks.remote import file_system, public_url, retried
+from ...banks.remote_retries import retried
+from ...banks.remote_systems import file_system
+from ...banks.remote_urls import public_url
 from .manifest import MANIFEST_FILE, TEMPORARY_SUFFIX
 
 _PROBE: Final = f".probe{TEMPORARY_SUFFIX}"
