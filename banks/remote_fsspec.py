@@ -10,7 +10,7 @@ from fsspec.core import url_to_fs
 from pyarrow import fs
 
 
-class FsspecHandler(fs.FSSpecHandler):
+class FsspecHandler(fs.FSSpecHandler):  # type: ignore[misc]
     """pyarrow's handler, where that one reads ahead or takes any failure for a missing file."""
 
     def open_input_file(self, path: str) -> pa.NativeFile:
@@ -37,10 +37,16 @@ class FsspecHandler(fs.FSSpecHandler):
                 return []
             raise
 
+    def _is_other(self, name: str) -> bool:
+        """Whether an entry of a listing is no file of the directory."""
+        return False
+
     def _below(self, directory: str) -> Iterator[fs.FileInfo]:
         for entry in self.fs.ls(directory, detail=True):
             name = entry["name"].rstrip("/")
             if name.strip("/") == directory.strip("/"):
+                continue
+            if self._is_other(name):
                 continue
             if entry["type"] == "directory":
                 yield from self._below(name)

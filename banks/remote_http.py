@@ -53,6 +53,10 @@ class HttpHandler(FsspecHandler):
                 found.append(fs.FileInfo(path, fs.FileType.NotFound))
         return found
 
+    def _is_other(self, name: str) -> bool:
+        # A page of files links to itself, sorted in another way.
+        return "?" in name or "#" in name
+
     def _info(self, path: str) -> dict[str, Any]:
         try:
             info: dict[str, Any] = self.fs.info(path)

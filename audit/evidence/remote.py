@@ -140,6 +140,9 @@ def copy_of(url: str) -> Iterator[Path]:
     where = public_url(url)
     files = _listed(system, root, where)
     if MANIFEST_FILE not in files:
+        if is_whole_at(url):
+            expected = "at a server that lists its directories"
+            raise InputError("evidence", where, expected, "evidence at a URL")
         expected = f"a directory with {MANIFEST_FILE}, so one that was finished"
         raise InputError("evidence", where, expected, "evidence at a URL")
     made = Path(tempfile.mkdtemp(prefix="neartie-evidence-"))

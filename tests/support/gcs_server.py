@@ -56,6 +56,8 @@ class _Counted:
 
 
 class _Handler(RequestHandler):  # type: ignore[misc]
+    wfile: Any
+
     def __init__(self, watched: Watched, *args: Any) -> None:
         self._watched = watched
         super().__init__(*args)

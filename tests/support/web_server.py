@@ -26,6 +26,7 @@ class Watched:
         ranges: whether they are sent; denied: it says that they are not; ignored: it sends the
             whole file as if none had been asked for.
         sized: whether it tells the size of a file.
+        lists: whether a directory has a page of its files, or none.
         fails: the methods that faults are for.
         faults: what becomes of the next requests of ``fails``, one each: a status; ``drop``, a
             connection that ends half way; ``short``, half of the bytes as if they were all;
@@ -39,6 +40,7 @@ class Watched:
     requests: list[str] = field(default_factory=list)
     ranges: Ranges = "sent"
     sized: bool = True
+    lists: bool = True
     fails: tuple[str, ...] = ("GET",)
     faults: list[Fault] = field(default_factory=list)
     over: threading.Event = field(default_factory=threading.Event)
@@ -76,7 +78,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send_file(watched.root / self.path.strip("/"), head, fault)
 
     def _send_file(self, path: Path, head: bool, fault: Fault | None) -> None:
-        if path.is_dir():
+        if path.is_dir() and self._watched.lists:
             names = sorted(entry.name for entry in path.iterdir())
             page = "".join(f'<a href="{name}">{name}</a>' for name in ["?sort=name", "../", *names])
             self._send(200, page.encode(), head, [("Content-Type", "text/html")])
