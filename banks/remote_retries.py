@@ -20,6 +20,11 @@ WAITS_S: list[float] = [0.5, 2.0]
 """Seconds before each further try of what may work the next time; S3's client has tried for some
 six seconds by then."""
 
+TRIED_S: float = 20.0
+"""Seconds after which no further try is begun: a client that took so long has tried by itself.
+Without credentials S3's looks for some at each of its own tries, for ten seconds where nobody
+answers."""
+
 # What pyarrow says of S3; it gives no number.
 _TRANSIENT: Final = re.compile(
     r"HTTP (response code|status) (408|429|5\d\d)|\b50[0234]\b|NETWORK_CONNECTION|SLOW_DOWN|THROTTL"
@@ -91,10 +96,12 @@ def _is_transient(error: BaseException) -> bool:
 def retried(action: Callable[[], _Value], where: str) -> _Value:
     """Return what an action returns, tried again after ``WAITS_S`` where the network failed.
 
+    After ``TRIED_S`` it is not tried again.
+
     Raises:
         BankError: there is no such file, or it still fails.
     """
-    failures = _failures()
+    began = time.monotonic()
     for wait in (*WAITS_S, None):
         try:
             return action()
@@ -102,8 +109,9 @@ def retried(action: Callable[[], _Value], where: str) -> _Value:
             raise BankError("file", "nothing", "present", where) from None
         except BankError:
             raise
-        except failures as error:
-            if wait is None or not _is_transient(error):
+        except _failures() as error:
+            late = time.monotonic() - began > TRIED_S
+            if wait is None or late or not _is_transient(error):
                 raise BankError("file", clean(error, where), "readable", where) from None
             time.sleep(wait)
     raise AssertionError("the last try returns or raises")

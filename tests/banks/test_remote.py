@@ -269,6 +269,17 @@ def test_a_transient_fault_is_tried_twice_more(flaky: StoredBank, fault: OSError
     assert Flaky.faults == []
 
 
+def test_what_took_long_is_not_tried_again(
+    flaky: StoredBank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote_retries, "TRIED_S", -1.0)
+    Flaky.faults[:] = [TimeoutError("timed out")] * 3
+    with pytest.raises(BankError, match=r"^file=timed out, .*readable \[flaky://flaky/rows.arrow"):
+        flaky.numpy("half")
+    assert len(Flaky.faults) == 2
+    Flaky.faults.clear()
+
+
 def test_another_fault_is_told_at_once(flaky: StoredBank) -> None:
     Flaky.faults[:] = [OSError("no such luck at s3://key:hidden@host/x?sig=hidden")] * 3
     with pytest.raises(BankError, match="no such luck at s3://host/x, but") as raised:

@@ -191,7 +191,8 @@ def test_without_credentials_it_is_told_at_once(
     monkeypatch.setenv("GCE_METADATA_IP", silent)
     monkeypatch.setenv("GCE_METADATA_HOST", silent)
     # Three seconds, three times, and pauses: 12.2 s were measured. Here 0.3 s, once.
-    seconds, tries = _metadata.ping.__defaults__
+    defaults: Any = _metadata.ping.__defaults__
+    seconds, tries = defaults
     assert seconds * tries <= 10
     monkeypatch.setattr(_metadata.ping, "__defaults__", (seconds / 10, 1))
     began = time.monotonic()
