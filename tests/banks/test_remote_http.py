@@ -2,6 +2,7 @@
 
 import os
 import sys
+import time
 from collections.abc import Iterator
 
 import numpy as np
@@ -153,9 +154,11 @@ def test_a_server_that_is_silent_is_given_up(
     monkeypatch.setattr(remote_http, "SILENCE_S", 0.1)
     bank = open_stored(f"{server.url}/wide")
     server.faults = ["silence"] * 3
+    began = time.monotonic()
     with pytest.raises(BankError, match=r"^file=timed out, but should be readable \["):
         bank.numpy("extra2")
     assert server.faults == []
+    assert time.monotonic() - began < 5
 
 
 def test_a_server_that_is_not_there_is_told(server: Watched) -> None:
