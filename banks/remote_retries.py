@@ -74,8 +74,10 @@ def _failures() -> tuple[type[BaseException], ...]:
 
 def _status(error: BaseException) -> int | None:
     """The status of HTTP that an error of aiohttp or gcsfs names."""
-    # aiohttp's errors have both, and warn of the second.
-    told: Any = error.status if hasattr(error, "status") else getattr(error, "code", None)
+    # aiohttp's errors have both, and warn where the second is asked for.
+    told: Any = getattr(error, "status", None)
+    if told is None:
+        told = getattr(error, "code", None)
     return int(told) if str(told).isdigit() else None
 
 
