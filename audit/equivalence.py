@@ -13,7 +13,7 @@ from ..banks.errors import InputError
 from ..banks.files import local_path
 from ..banks.memory import store_bank
 from ..banks.open import expand_banks
-from ..banks.remote import public_url
+from ..banks.remote_urls import public_url
 from ..kernels.contract import Path as FrontPath
 from .evidence.write import check_target
 from .kept_evidence import BANKS, next_directory

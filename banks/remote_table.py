@@ -14,10 +14,11 @@ import pyarrow as pa
 from .arrow_tables import as_numpy, check_nulls, check_schema, first_line
 from .errors import BankError
 from .records import Records, check_digest
-from .remote import RemoteFiles
+from .remote import RemoteFiles, RemoteReader
 from .schema import BatchesModel
 
 Array = npt.NDArray[Any]
+_Opened = tuple[pa.ipc.RecordBatchFileReader, RemoteReader]
 
 CACHE_BYTES: Final = 256 << 20
 """Bytes of columns that a process keeps of all its remote banks; a larger one is kept alone."""
@@ -90,11 +91,11 @@ class RemoteTable(Records):
         self._where = files.where(name)
         self._schema = schema
         self._sha256 = None if batches is None else batches.sha256
-        self._readers: dict[str, pa.ipc.RecordBatchFileReader] = {}
+        self._readers: dict[str, _Opened] = {}
         self._lock = threading.Lock()
         self._cache = CACHE
         self._key = object()
-        reader = self._opened(())
+        reader, _ = self._opened(())
         check_schema(reader, schema, self._where)
         self._fields = {field: i for i, field in enumerate(reader.schema.names)}
         count = reader.num_record_batches
@@ -107,26 +108,31 @@ class RemoteTable(Records):
             lengths = [self._batch(first, index).num_rows for index in range(count)]
         super().__init__(lengths, records, self._where)
 
-    def _opened(self, fields: Sequence[int]) -> pa.ipc.RecordBatchFileReader:
+    def _opened(self, fields: Sequence[int]) -> _Opened:
+        source = self._files.reader(self._name)
         try:
             options = pa.ipc.IpcReadOptions(included_fields=list(fields))
-            return pa.ipc.open_file(self._files.open(self._name), options=options)
+            file = pa.PythonFile(source, mode="r")
+            return pa.ipc.open_file(file, options=options), source
         except (pa.ArrowException, OSError) as error:
-            raise self._broken(error) from None
+            raise self._broken(error, source) from None
 
-    def _broken(self, error: BaseException) -> BankError:
+    def _broken(self, error: BaseException, source: RemoteReader) -> BankError:
+        # pyarrow wraps what the network did in words of its own.
+        if source.failure is not None:
+            return source.failure
         return BankError("file", first_line(error), "a whole Arrow IPC file", self._where)
 
     def _batch(self, name: str, index: int) -> pa.RecordBatch:
         with self._lock:
             if name not in self._readers:
                 self._readers[name] = self._opened([self._fields[name]])
-            reader = self._readers[name]
+            reader, source = self._readers[name]
         try:
             batch = reader.get_batch(index)
             batch.validate()
         except (pa.ArrowException, OSError) as error:
-            raise self._broken(error) from None
+            raise self._broken(error, source) from None
         check_nulls(batch, self._where)
         return batch
 

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from ...banks.errors import InputError
 from ...banks.files import local_path
-from ...banks.remote import public_url
+from ...banks.remote_urls import public_url
 from .manifest import MANIFEST_FILE, TEMPORARY_SUFFIX, Kind, read_document
 from .remote import copy_of
 

@@ -16,7 +16,9 @@ from typing import Final
 from pyarrow import fs
 
 from ...banks.errors import BankError, InputError
-from ...banks.remote import file_system, public_url, retried
+from ...banks.remote_retries import retried
+from ...banks.remote_systems import file_system
+from ...banks.remote_urls import public_url
 from .manifest import MANIFEST_FILE, TEMPORARY_SUFFIX
 
 _PROBE: Final = f".probe{TEMPORARY_SUFFIX}"
@@ -138,6 +140,9 @@ def copy_of(url: str) -> Iterator[Path]:
     where = public_url(url)
     files = _listed(system, root, where)
     if MANIFEST_FILE not in files:
+        if is_whole_at(url):
+            expected = "at a server that lists its directories"
+            raise InputError("evidence", where, expected, "evidence at a URL")
         expected = f"a directory with {MANIFEST_FILE}, so one that was finished"
         raise InputError("evidence", where, expected, "evidence at a URL")
     made = Path(tempfile.mkdtemp(prefix="neartie-evidence-"))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ...banks.errors import InputError
 from ...banks.files import local_path
-from ...banks.remote import public_url
+from ...banks.remote_urls import public_url
 from .check_banks import all_banks, check_banks
 from .check_figures import check_certificates, check_counts, check_record, check_tables
 from .check_files import check_files

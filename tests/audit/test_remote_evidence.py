@@ -20,7 +20,7 @@ from neartie.audit.evidence.verify import verify_evidence
 from neartie.audit.evidence.write import check_target, keeping, write_gate_evidence
 from neartie.audit.gate.run import run_gate
 from neartie.audit.progress import Interrupted
-from neartie.banks import remote
+from neartie.banks import remote_retries
 from neartie.banks.errors import BankError, InputError
 from neartie.banks.manage import make_bank
 
@@ -35,7 +35,7 @@ def server() -> Iterator[Watched]:
 
 @pytest.fixture(autouse=True)
 def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote, "WAITS_S", [])
+    monkeypatch.setattr(remote_retries, "WAITS_S", [])
 
 
 @pytest.fixture(scope="module")
