@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from overwrite import overwrite
 
 import neartie
 from neartie.audit.evidence.check_figures import SCHEMAS, render
@@ -36,13 +37,6 @@ ALONE = ("reference_gap",)
 
 def codes(found: Verification) -> set[str]:
     return {problem.code for problem in found.problems}
-
-
-def overwrite(path: Path, content: bytes) -> None:
-    """Write a file without truncating it first, which takes milliseconds on some file systems."""
-    with path.open("r+b" if path.exists() else "wb") as file:
-        file.write(content)
-        file.truncate()
 
 
 class Workshop:
