@@ -8,8 +8,9 @@ BIN := $(VENV)/bin
 audit: $(VENV)/.stamp-run
 	$(BIN)/neartie audit $(ARGS)
 
+# Files in the order of tests/support/slow_first.py, not those of most tests first.
 test: $(VENV)/.stamp-dev
-	$(BIN)/pytest --numprocesses auto --dist loadfile $(ARGS)
+	$(BIN)/pytest --numprocesses auto --dist loadfile --no-loadscope-reorder $(ARGS)
 
 lint: $(VENV)/.stamp-dev
 	$(BIN)/ruff check .
