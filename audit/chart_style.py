@@ -41,14 +41,14 @@ DARK: Final = Theme(
 
 def styled(chart: Any, theme: Theme) -> Chart:
     """Return the chart with the style; what is inside another chart is styled with it."""
-    axis = {"labelColor": theme.muted, "titleColor": theme.muted, "gridColor": theme.grid}
     # In one call: each would copy the chart.
     result: Chart = chart.configure(
         background="transparent",
         font=FONT,
         view=alt.ViewConfig(stroke=None),
         axis=alt.AxisConfig(
-            **axis, domainColor=theme.grid, tickColor=theme.grid, titleFontWeight="normal",
+            labelColor=theme.muted, titleColor=theme.muted, gridColor=theme.grid,
+            domainColor=theme.grid, tickColor=theme.grid, titleFontWeight="normal",
             labelFontSize=12, titleFontSize=12,
         ),
         axisX=alt.AxisConfig(grid=False),

@@ -8,6 +8,8 @@ from typing import Final
 
 SLOW_FIRST: Final = (
     "audit/test_ray_engine.py",
+    "audit/test_planted_faults.py",
+    "audit/test_signoff_figures.py",
     "audit/test_value_judge.py",
     "ranks/test_launch.py",
     "audit/test_device_gate.py",
@@ -15,6 +17,7 @@ SLOW_FIRST: Final = (
     "audit/test_k3_mini.py",
     "test_cli.py",
     "audit/test_verify.py",
+    "audit/test_rejudge.py",
     "test_docs.py",
     "audit/test_gate.py",
     "ranks/test_bench.py",
