@@ -8,7 +8,6 @@ from typing import Final
 
 SLOW_FIRST: Final = (
     "audit/test_ray_engine.py",
-    "audit/test_planted_faults.py",
     "audit/test_signoff_figures.py",
     "audit/test_value_judge.py",
     "ranks/test_launch.py",
@@ -16,6 +15,7 @@ SLOW_FIRST: Final = (
     "audit/test_auto_gate.py",
     "audit/test_k3_mini.py",
     "test_cli.py",
+    "audit/test_planted_faults.py",
     "audit/test_verify.py",
     "audit/test_rejudge.py",
     "test_docs.py",
@@ -27,4 +27,4 @@ SLOW_FIRST: Final = (
     "fuzz/test_fuzz.py",
     "test_notebooks.py",
 )
-"""Below tests/; of processor seconds on two cores, 20 and more."""
+"""Below tests/: what takes about 20 seconds of processor time and more."""
