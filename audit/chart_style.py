@@ -41,20 +41,22 @@ DARK: Final = Theme(
 
 def styled(chart: Any, theme: Theme) -> Chart:
     """Return the chart with the style; what is inside another chart is styled with it."""
-    axis = {"labelColor": theme.muted, "titleColor": theme.muted, "gridColor": theme.grid}
-    result: Chart = (
-        chart.configure(background="transparent", font=FONT)
-        .configure_view(stroke=None)
-        .configure_axis(
-            **axis, domainColor=theme.grid, tickColor=theme.grid, titleFontWeight="normal",
+    # In one call: each would copy the chart.
+    result: Chart = chart.configure(
+        background="transparent",
+        font=FONT,
+        view=alt.ViewConfig(stroke=None),
+        axis=alt.AxisConfig(
+            labelColor=theme.muted, titleColor=theme.muted, gridColor=theme.grid,
+            domainColor=theme.grid, tickColor=theme.grid, titleFontWeight="normal",
             labelFontSize=12, titleFontSize=12,
-        )
-        .configure_axisX(grid=False)
-        .configure_legend(labelColor=theme.ink, labelFontSize=12, symbolType="square")
-        .configure_title(
+        ),
+        axisX=alt.AxisConfig(grid=False),
+        legend=alt.LegendConfig(labelColor=theme.ink, labelFontSize=12, symbolType="square"),
+        title=alt.TitleConfig(
             color=theme.ink, subtitleColor=theme.muted, fontSize=13, subtitleFontSize=12
-        )
-        .configure_text(fontSize=12)
+        ),
+        text=alt.MarkConfig(fontSize=12),
     )  # fmt: skip
     return result
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, settings
+from slow_first import SLOW_FIRST
 
 from neartie.audit.certificates import SWAP_SCHEMA, swaps_table
 from neartie.audit.evidence.load import Evidence, load_evidence
@@ -46,6 +47,12 @@ settings.register_profile(
 )
 settings.register_profile("nightly", deadline=None, max_examples=2000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that take long come first; others keep their order."""
+    places = {ROOT / "tests" / name: place for place, name in enumerate(SLOW_FIRST)}
+    items.sort(key=lambda item: places.get(item.path, len(places)))
 
 
 @pytest.fixture(scope="session")

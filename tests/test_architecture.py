@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from slow_first import SLOW_FIRST
 
 PACKAGE = Path(str(files("neartie")))
 FOLDERS = ("banks", "kernels", "audit")
@@ -95,3 +96,9 @@ def test_the_parser_sees_relative_imports() -> None:
     path = PACKAGE / "kernels" / "contract.py"
     assert "banks.geometry" in imports_of(path)
     assert "numpy" in imports_of(path)
+
+
+def test_the_files_that_are_run_first_are_there() -> None:
+    assert len(set(SLOW_FIRST)) == len(SLOW_FIRST)
+    for name in SLOW_FIRST:
+        assert (Path(__file__).parent / name).is_file(), name

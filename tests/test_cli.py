@@ -1,4 +1,7 @@
-"""The command line as a user meets it: exit status, streams, and one line for bad input."""
+"""The command line as a user meets it: exit status, streams, and one line for bad input.
+
+Each exit status is seen once of a process of its own; the rest runs in this one.
+"""
 
 import json
 import os
@@ -12,6 +15,7 @@ from pathlib import Path
 
 import pytest
 import typer
+from command_line import CommandLine
 
 from neartie import __version__
 from neartie.audit import cli
@@ -22,8 +26,17 @@ CASES = Path(__file__).parent / "data" / "router_cases.json"
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Run:
+def run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> CommandLine:
     """Run ``neartie`` in an empty directory."""
+    monkeypatch.chdir(tmp_path)
+    return CommandLine(monkeypatch, capfd)
+
+
+@pytest.fixture
+def process(tmp_path: Path) -> Run:
+    """Run ``neartie`` as a process of its own in an empty directory."""
 
     def call(*words: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -50,8 +63,8 @@ def refused(done: subprocess.CompletedProcess[str], message: str) -> None:
     assert message in lines[0]
 
 
-def test_audit_prints_a_report_and_writes_evidence(run: Run, tmp_path: Path) -> None:
-    done = run("audit", "k3-mini/tie-witness", "--rows", "20", "--out", "evidence")
+def test_audit_prints_a_report_and_writes_evidence(process: Run, tmp_path: Path) -> None:
+    done = process("audit", "k3-mini/tie-witness", "--rows", "20", "--out", "evidence")
     assert done.returncode == 3
     for phrase in (
         "general (baseline) against route (candidate), 8 ranks, cpu, policy default",
@@ -65,7 +78,7 @@ def test_audit_prints_a_report_and_writes_evidence(run: Run, tmp_path: Path) -> 
     assert record["command"] == "neartie audit k3-mini/tie-witness --rows 20 --out evidence"
 
 
-def test_json_is_one_document_and_nothing_else(run: Run) -> None:
+def test_json_is_one_document_and_nothing_else(run: CommandLine) -> None:
     done = run("audit", "k3-mini/tie-witness", "--rows", "9,20", "--json")
     record = json.loads(done.stdout)
     assert [w["width"] for w in record["widths"]] == [9, 20]
@@ -84,8 +97,8 @@ def test_json_is_one_document_and_nothing_else(run: Run) -> None:
     assert done.stderr == ""
 
 
-def test_exit_status_of_a_failed_gate(run: Run) -> None:
-    done = run(
+def test_exit_status_of_a_failed_gate(process: Run) -> None:
+    done = process(
         "audit",
         "k3-mini/layer0",
         "--rows",
@@ -102,7 +115,7 @@ def test_exit_status_of_a_failed_gate(run: Run) -> None:
     assert "explained_by:bf16_logits" in done.stdout
 
 
-def test_device_cuda_is_exit_3_with_a_reason(run: Run) -> None:
+def test_device_cuda_is_exit_3_with_a_reason(run: CommandLine) -> None:
     done = run("audit", "k3-mini/layer0", "--device", "cuda")
     assert done.returncode == 3
     assert "NOT_RUN" in done.stdout
@@ -145,7 +158,9 @@ def test_device_cuda_is_exit_3_with_a_reason(run: Run) -> None:
         (("bank", "info", "a\nb"), "bank=a\\nb, but should be"),
     ],
 )
-def test_bad_input_is_one_line_and_exit_2(run: Run, words: tuple[str, ...], message: str) -> None:
+def test_bad_input_is_one_line_and_exit_2(
+    run: CommandLine, words: tuple[str, ...], message: str
+) -> None:
     refused(run(*words), message)
 
 
@@ -158,15 +173,17 @@ def test_bad_input_is_one_line_and_exit_2(run: Run, words: tuple[str, ...], mess
         (("gate", "--seed", "abc"), "Invalid value for '--seed'"),
     ],
 )
-def test_bad_usage_is_one_line_and_exit_2(run: Run, words: tuple[str, ...], message: str) -> None:
+def test_bad_usage_is_one_line_and_exit_2(
+    run: CommandLine, words: tuple[str, ...], message: str
+) -> None:
     refused(run(*words), message)
 
 
-def test_the_version_is_printed(run: Run) -> None:
-    assert run("--version").stdout == f"neartie {__version__}\n"
+def test_the_version_is_printed(process: Run) -> None:
+    assert process("--version").stdout == f"neartie {__version__}\n"
 
 
-def test_an_edited_bank_is_refused(run: Run, tmp_path: Path) -> None:
+def test_an_edited_bank_is_refused(run: CommandLine, tmp_path: Path) -> None:
     make_bank("k3-mini/tie-witness", tmp_path / "bank")
     file = tmp_path / "bank" / "rows.arrow"
     data = bytearray(file.read_bytes())
@@ -176,21 +193,24 @@ def test_an_edited_bank_is_refused(run: Run, tmp_path: Path) -> None:
     refused(run("bank", "verify", "bank"), "rows.arrow")
 
 
-def test_a_truncated_bank_is_refused(run: Run, tmp_path: Path) -> None:
+def test_a_truncated_bank_is_refused(run: CommandLine, process: Run, tmp_path: Path) -> None:
     make_bank("k3-mini/tie-witness", tmp_path / "bank")
     file = tmp_path / "bank" / "weights.arrow"
     file.write_bytes(file.read_bytes()[:-100])
-    refused(run("audit", "bank"), "weights.arrow")
+    done = run("audit", "bank")
+    refused(done, "weights.arrow")
+    alone = process("audit", "bank")
+    assert (alone.returncode, alone.stdout, alone.stderr) == (2, done.stdout, done.stderr)
 
 
-def test_an_unknown_schema_version_is_refused(run: Run, tmp_path: Path) -> None:
+def test_an_unknown_schema_version_is_refused(run: CommandLine, tmp_path: Path) -> None:
     make_bank("k3-mini/tie-witness", tmp_path / "bank")
     header = tmp_path / "bank" / "bank.json"
     header.write_text(header.read_text().replace('"schema_version": 1', '"schema_version": 99'))
     refused(run("audit", "bank"), "99")
 
 
-def test_a_file_name_that_leaves_the_bank_is_refused(run: Run, tmp_path: Path) -> None:
+def test_a_file_name_that_leaves_the_bank_is_refused(run: CommandLine, tmp_path: Path) -> None:
     make_bank("k3-mini/tie-witness", tmp_path / "bank")
     shutil.move(tmp_path / "bank" / "rows.arrow", tmp_path / "rows.arrow")
     header = tmp_path / "bank" / "bank.json"
@@ -198,7 +218,7 @@ def test_a_file_name_that_leaves_the_bank_is_refused(run: Run, tmp_path: Path) -
     refused(run("audit", "bank"), "../rows.arrow")
 
 
-def test_out_is_checked_before_anything_runs(run: Run, tmp_path: Path) -> None:
+def test_out_is_checked_before_anything_runs(run: CommandLine, tmp_path: Path) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "kept").write_text("mine")
     refused(run("audit", "--out", "full"), "out=full, but should be a new or empty directory")
@@ -206,12 +226,12 @@ def test_out_is_checked_before_anything_runs(run: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs /proc")
-def test_out_where_nothing_can_be_made(run: Run) -> None:
+def test_out_where_nothing_can_be_made(run: CommandLine) -> None:
     refused(run("audit", "--out", "/proc/x"), "out=/proc/x, but should be a directory that can be")
     refused(run("audit", "--out", "/proc/none/x"), "but should be a directory that can be written")
 
 
-def test_a_policy_file_moves_the_limits(run: Run, tmp_path: Path) -> None:
+def test_a_policy_file_moves_the_limits(run: CommandLine, tmp_path: Path) -> None:
     (tmp_path / "strict.toml").write_text('name = "strict"\nweight_budget_ulp = 0\n')
     done = run("audit", "k3-mini/layer0", "--rows", "9", "--ranks", "1", "--policy", "strict.toml")
     assert done.returncode == 1
@@ -227,12 +247,14 @@ def test_a_policy_file_moves_the_limits(run: Run, tmp_path: Path) -> None:
         ("set_rate = [", "a TOML file"),
     ],
 )
-def test_a_bad_policy_names_the_key(run: Run, tmp_path: Path, text: str, message: str) -> None:
+def test_a_bad_policy_names_the_key(
+    run: CommandLine, tmp_path: Path, text: str, message: str
+) -> None:
     (tmp_path / "policy.toml").write_text(text)
     refused(run("audit", "--policy", "policy.toml"), message)
 
 
-def test_explain_reads_a_file_and_stdin(run: Run) -> None:
+def test_explain_reads_a_file_and_stdin(run: CommandLine) -> None:
     done = run("explain", str(CASES), "--json")
     document = json.loads(done.stdout)
     assert len(document["cases"]) == 24
@@ -241,7 +263,7 @@ def test_explain_reads_a_file_and_stdin(run: Run) -> None:
     assert json.loads(piped.stdout) == document
 
 
-def test_explain_takes_the_tie_contract(run: Run) -> None:
+def test_explain_takes_the_tie_contract(run: CommandLine) -> None:
     case = next(c for c in json.loads(CASES.read_text()) if c["id"] == "C37")
     assert run("explain", "-", stdin=json.dumps(case)).returncode == 0
     strict = run("explain", "-", "--tie-contract", "lower_id", stdin=json.dumps(case))
@@ -259,9 +281,15 @@ def test_explain_takes_the_tie_contract(run: Run) -> None:
         ('[{"id": "a\\nb"}]', "[case a\\nb]"),
     ],
 )
-def test_explain_of_no_cases_is_refused(run: Run, tmp_path: Path, text: str, message: str) -> None:
+def test_explain_of_no_cases_is_refused(
+    run: CommandLine, tmp_path: Path, text: str, message: str
+) -> None:
     shutil.copy(CASES, tmp_path / "cases.json")
     refused(run("explain", "-", stdin=text), message)
+
+
+def test_explain_opens_a_file_by_its_name(run: CommandLine, tmp_path: Path) -> None:
+    shutil.copy(CASES, tmp_path / "cases.json")
     assert run("explain", "cases.json").returncode == 1
 
 
@@ -388,7 +416,7 @@ def test_the_status_of_a_command_is_kept(
     assert ended.value.code == status
 
 
-def test_plan_both_ways(run: Run) -> None:
+def test_plan_both_ways(run: CommandLine) -> None:
     done = run("plan", "--rate", "5e-5")
     assert "0 differing:       59,914 rows" in done.stdout
     assert "0.46% of tokens" in done.stdout
@@ -398,7 +426,7 @@ def test_plan_both_ways(run: Run) -> None:
     assert widths["rows"] == 92_102
 
 
-def test_paths_lists_what_runs_and_what_does_not(run: Run) -> None:
+def test_paths_lists_what_runs_and_what_does_not(run: CommandLine) -> None:
     done = run("paths")
     for phrase in ("general", "route", "recorded", "runs here", "one_shot_fp32", "standalone"):
         assert phrase in done.stdout
@@ -415,7 +443,7 @@ def test_paths_lists_what_runs_and_what_does_not(run: Run) -> None:
     assert records["route"]["declared"]["latent_schedule"] == "gather"
 
 
-def test_bank_commands(run: Run, tmp_path: Path) -> None:
+def test_bank_commands(run: CommandLine, tmp_path: Path) -> None:
     made = run("bank", "make", "near_tie:geometry=mini,rows=8,gap=1", "ties")
     assert made.returncode == 0
     assert "sha256" in made.stdout
@@ -431,7 +459,7 @@ def test_bank_commands(run: Run, tmp_path: Path) -> None:
     refused(again, "ties")
 
 
-def test_the_policy_in_force_is_shown_with_its_origin(run: Run, tmp_path: Path) -> None:
+def test_the_policy_in_force_is_shown_with_its_origin(run: CommandLine, tmp_path: Path) -> None:
     assert "640,000 N(0, 1) rows" in run("policy", "show").stdout
     (tmp_path / "mine.toml").write_text('name = "mine"\nwindow_ulp = 3\n')
     shown = run("policy", "show", "mine.toml").stdout
@@ -443,7 +471,7 @@ def test_the_policy_in_force_is_shown_with_its_origin(run: Run, tmp_path: Path) 
     refused(run("policy", "show", "mine.toml"), "window_ulp=-1, but should be greater than")
 
 
-def test_the_policy_schema_is_one_document(run: Run) -> None:
+def test_the_policy_schema_is_one_document(run: CommandLine) -> None:
     schema = json.loads(run("policy", "schema").stdout)
     assert "window_ulp" in schema["properties"]
 
@@ -466,7 +494,7 @@ scope = {{ widths = [{width}] }}
     [(1, 9, "SUPPORTED", 0), (0, 9, "REFUTED", 1), (1, 12, "UNSUPPORTED", 3)],
 )
 def test_claims_are_answered_from_evidence(
-    run: Run, tmp_path: Path, number: int, width: int, answer: str, status: int
+    run: CommandLine, tmp_path: Path, number: int, width: int, answer: str, status: int
 ) -> None:
     words = ("gaussian:geometry=mini,rows=20", "--rows", "9", "--ranks", "1", "--no-gate")
     run("audit", *words, "--out", "E")
@@ -480,7 +508,7 @@ def test_claims_are_answered_from_evidence(
     assert (text.returncode, text.stdout.splitlines()[2].split()) == (status, [answer, "weights"])
 
 
-def test_an_audit_with_claims_ends_with_their_status(run: Run, tmp_path: Path) -> None:
+def test_an_audit_with_claims_ends_with_their_status(run: CommandLine, tmp_path: Path) -> None:
     (tmp_path / "claims.toml").write_text(CLAIM.format(number=0, width=9))
     words = ("gaussian:geometry=mini,rows=20", "--rows", "9", "--ranks", "1", "--no-gate")
     plain = run("audit", *words)
@@ -500,10 +528,10 @@ def test_an_audit_with_claims_ends_with_their_status(run: Run, tmp_path: Path) -
     ],
 )
 def test_bad_claims_are_refused_before_anything_runs(
-    run: Run, words: tuple[str, ...], message: str
+    run: CommandLine, words: tuple[str, ...], message: str
 ) -> None:
     refused(run(*words), message)
 
 
-def test_metrics_are_listed(run: Run) -> None:
+def test_metrics_are_listed(run: CommandLine) -> None:
     assert run("claims", "metrics").stdout.startswith("relative_rms ")

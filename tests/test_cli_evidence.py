@@ -1,14 +1,13 @@
 """``sign``, ``diff`` and ``history`` as a user meets them."""
 
 import json
-import os
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import CommandLine
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ed25519
 
@@ -17,19 +16,21 @@ from neartie.audit.evidence.load import Evidence
 from neartie.audit.evidence.sign import check_signatures
 
 MakeEvidence = Callable[..., Evidence]
+Neartie = Callable[..., subprocess.CompletedProcess[str]]
 KEY = ed25519.Ed25519PrivateKey.generate()
 
 
-def neartie(*words: object, passphrase: str | None = None) -> subprocess.CompletedProcess[str]:
-    given = {"NO_COLOR": "1"} | ({"NEARTIE_KEY_PASSPHRASE": passphrase} if passphrase else {})
-    return subprocess.run(
-        [sys.executable, "-P", "-m", "neartie", *map(str, words)],
-        capture_output=True,
-        text=True,
-        stdin=subprocess.DEVNULL,
-        env={k: v for k, v in os.environ.items() if k != "NEARTIE_KEY_PASSPHRASE"} | given,
-        check=False,
-    )
+@pytest.fixture
+def neartie(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Neartie:
+    """Run ``neartie`` with the passphrase of a key, or without one."""
+    command_line = CommandLine(monkeypatch, capfd)
+    monkeypatch.delenv("NEARTIE_KEY_PASSPHRASE", raising=False)
+
+    def call(*words: object, passphrase: str | None = None) -> subprocess.CompletedProcess[str]:
+        given = {} if passphrase is None else {"NEARTIE_KEY_PASSPHRASE": passphrase}
+        return command_line(*map(str, words), env=given)
+
+    return call
 
 
 def refused(done: subprocess.CompletedProcess[str], message: str) -> None:
@@ -58,7 +59,7 @@ def key(tmp_path: Path) -> Path:
 
 
 def test_sign_writes_one_file_and_says_what_was_signed(
-    make_evidence: MakeEvidence, key: Path
+    make_evidence: MakeEvidence, neartie: Neartie, key: Path
 ) -> None:
     evidence = make_evidence()
     refused(neartie("sign", evidence.directory, "--key", key), "NEARTIE_KEY_PASSPHRASE")
@@ -81,7 +82,7 @@ def test_sign_writes_one_file_and_says_what_was_signed(
     refused(again, "has signed")
 
 
-def test_diff_tells_worse_by_its_exit_status(make_evidence: MakeEvidence) -> None:
+def test_diff_tells_worse_by_its_exit_status(make_evidence: MakeEvidence, neartie: Neartie) -> None:
     def edit(record: dict[str, Any]) -> None:
         record["policy"]["set_rate"] = 1e-4
 
@@ -100,7 +101,7 @@ def test_diff_tells_worse_by_its_exit_status(make_evidence: MakeEvidence) -> Non
     refused(neartie("diff", first, first / "nothing"), "a directory with audit.json or gate.json")
 
 
-def test_history_prints_series(make_evidence: MakeEvidence) -> None:
+def test_history_prints_series(make_evidence: MakeEvidence, neartie: Neartie) -> None:
     first = make_evidence("a").directory
     second = make_evidence("b", date="2026-02-01").directory
     done = neartie("history", second, first)

@@ -25,17 +25,24 @@ SCALED = "gaussian:geometry=deepseek-v3,hidden=64,rows=40,seed=3"
 
 
 class Faulty(WrappedPath):
-    """The route path, called launch by launch, with its outputs changed."""
+    """The route path, called launch by launch or not, with its outputs changed."""
 
-    def __init__(self, spoil: Any, base: str = "route") -> None:
-        super().__init__(spoil, base, batches_launches=False)
+    def __init__(self, spoil: Any, base: str = "route", at_once: bool = False) -> None:
+        super().__init__(spoil, base, batches_launches=at_once)
 
 
 def audit(
-    spoil: Any, bank: Any = BANK, baseline: Any = "general", base: Any = "route", **options: Any
+    spoil: Any,
+    bank: Any = BANK,
+    baseline: Any = "general",
+    base: Any = "route",
+    at_once: bool = False,
+    **options: Any,
 ) -> Any:
+    """Audit it; ``at_once`` where a fault is of each row by itself, and there are many rows."""
+    path = Faulty(spoil, base, at_once)
     return neartie.run_audit(
-        bank, baseline=baseline, candidate=Faulty(spoil, base), rows=[12, 20], ranks=4, **options
+        bank, baseline=baseline, candidate=path, rows=[12, 20], ranks=4, **options
     )
 
 
@@ -120,7 +127,7 @@ def test_bf16_bias() -> None:
         pass
 
     bank = "gaussian:geometry=mini,rows=1000,bias=0.3"
-    found = failures(audit(nothing, bank=bank, base="route:bias=bf16"))
+    found = failures(audit(nothing, bank=bank, base="route:bias=bf16", at_once=True))
     assert (
         "bf16_bias reproduces 42 of 42 wrong rows tried, ids and weights bit for bit"
         in (found["explained_by:bf16_bias"])
@@ -233,7 +240,9 @@ def test_both_paths_with_the_same_fault_do_not_pass() -> None:
 
     bank = "gaussian:geometry=mini,rows=1000,bias=0.3"
     found = failures(
-        audit(nothing, bank=bank, baseline="general:bias=bf16", base="route:bias=bf16")
+        audit(
+            nothing, bank=bank, baseline="general:bias=bf16", base="route:bias=bf16", at_once=True
+        )
     )
     assert "oracle_echo" in found
 
@@ -252,7 +261,8 @@ def test_experts_that_are_never_chosen() -> None:
         keys = out.logits[0, :, :half] + 10 * (launch.weights.bias[:half] > 9)
         out.ids[:] = np.argsort(-keys, axis=1, kind="stable")[:, : launch.geometry.top_k]
 
-    found = failures(audit(first_half_only, bank="gaussian:geometry=mini,rows=2000,bias=0"))
+    bank = "gaussian:geometry=mini,rows=2000,bias=0"
+    found = failures(audit(first_half_only, bank=bank, at_once=True))
     assert "448..895" in found["never_selected"]
 
 

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from in_toto_attestation.predicates.test_result.v0 import test_result_pb2
 from in_toto_attestation.v1 import statement_pb2
 from in_toto_attestation.v1.statement import Statement as OtherStatement
+from overwrite import overwrite
 from securesystemslib.dsse import Envelope as OtherEnvelope
 
 from neartie.audit.evidence import dsse
@@ -338,7 +339,7 @@ def test_every_bit_of_payload_and_signature_counts(
                 document["payload"] = text
             else:
                 document["signatures"] = [{**envelope["signatures"][0], "sig": text}]
-            file.write_text(json.dumps(document))
+            overwrite(file, json.dumps(document).encode())
             states = check_signatures(evidence, [public])
             assert states
             assert all(s.trust is Trust.PROBLEM for s in states), (what, bit)
@@ -362,7 +363,7 @@ def test_every_edited_character_of_the_file_is_found_or_changes_nothing(
             original[:at] + original[at + 1 :],
             original[:at],
         ):
-            file.write_text(edited)
+            overwrite(file, edited.encode())
             trusted = codes(check_signatures(evidence, [ada_public])) == ["trusted"]
             if trusted:
                 assert json.loads(edited) == meaning, (at, other)
@@ -497,7 +498,7 @@ def test_no_envelope_and_no_statement_raises(
         ):
             if document in (envelope, sign_payload(json.dumps(statement).encode(), ada)):
                 continue
-            file.write_text(json.dumps(document))
+            overwrite(file, json.dumps(document).encode())
             states = check_signatures(evidence, [ada_public])
             assert all(s.trust is not Trust.TRUSTED for s in states)
 

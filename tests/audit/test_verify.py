@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from overwrite import overwrite
 
 import neartie
 from neartie.audit.evidence.check_figures import SCHEMAS, render
@@ -18,6 +19,8 @@ from neartie.audit.evidence.manifest import Manifest, document_text, file_digest
 from neartie.audit.evidence.problems import Verification
 from neartie.audit.evidence.rejudge import rejudge
 from neartie.audit.evidence.verify import verify_evidence
+from neartie.audit.report import html
+from neartie.audit.report.page import Figure
 from neartie.banks.errors import InputError
 from neartie.banks.manage import make_bank
 
@@ -34,13 +37,6 @@ ALONE = ("reference_gap",)
 
 def codes(found: Verification) -> set[str]:
     return {problem.code for problem in found.problems}
-
-
-def overwrite(path: Path, content: bytes) -> None:
-    """Write a file without truncating it first, which takes milliseconds on some file systems."""
-    with path.open("r+b" if path.exists() else "wb") as file:
-        file.write(content)
-        file.truncate()
 
 
 class Workshop:
@@ -75,7 +71,27 @@ class Workshop:
 
 
 @pytest.fixture(scope="module")
-def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
+def charts_kept() -> Iterator[None]:
+    """A chart that was drawn from a record is not drawn from an equal one again: it is slow.
+
+    The same record gives the same bytes (tests/report/test_html.py).
+    """
+    drawn: dict[tuple[str, str], Any] = {}
+    draw = html._svg
+
+    def kept(figure: Figure, record: Mapping[str, Any]) -> Any:
+        key = figure.title, json.dumps(record, sort_keys=True)
+        if key not in drawn:
+            drawn[key] = draw(figure, record)
+        return drawn[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(html, "_svg", kept)
+        yield
+
+
+@pytest.fixture(scope="module")
+def workshop(tmp_path_factory: pytest.TempPathFactory, charts_kept: None) -> Workshop:
     result = neartie.run_audit(
         ["gaussian:geometry=mini,rows=30,seed=1", "near_tie:geometry=mini,rows=20,gap=1,seed=1"],
         candidate="route:select=radix_bf16",

@@ -1,23 +1,25 @@
 """``neartie bench`` on two gloo processes: the method, and no time for an arm that is wrong."""
 
 import json
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from rank_faults import neartie_with
 
 from neartie.audit.bench.plan import make_bench
 from neartie.audit.bench.run import WHAT
 from neartie.banks.errors import InputError
 from neartie.kernels.ranks.group import why_not
 
+Launch = Callable[..., subprocess.CompletedProcess[str]]
 CPU = ("bench", "--device", "cpu", "--launch", "2", "--geometry", "mini", "--steps", "2")
 
 
-def test_every_case_is_checked_and_timed(tmp_path: Path) -> None:
+def test_every_case_is_checked_and_timed(launch: Launch, tmp_path: Path) -> None:
     out = tmp_path / "bench.json"
-    done = neartie_with("none", *CPU, "--rows", "9", "--out", str(out))
+    done = launch("none", *CPU, "--rows", "9", "--out", str(out))
     assert done.returncode == 0, done.stderr
     assert WHAT in done.stdout
     assert "says nothing about a GPU" in done.stdout
@@ -47,8 +49,8 @@ def test_every_case_is_checked_and_timed(tmp_path: Path) -> None:
         ("wrong_sum", "baseline", "latent is not the sum"),
     ],
 )
-def test_a_wrong_arm_has_no_time(fault: Any, arm: Any, told: Any) -> None:
-    done = neartie_with(fault, *CPU, "--rows", "1", "--json")
+def test_a_wrong_arm_has_no_time(launch: Launch, fault: Any, arm: Any, told: Any) -> None:
+    done = launch(fault, *CPU, "--rows", "1", "--json")
     assert done.returncode == 1, done.stderr
     exchange = json.loads(done.stdout)["rows"][0]
     assert exchange["state"] == "REFUSED"
@@ -57,10 +59,10 @@ def test_a_wrong_arm_has_no_time(fault: Any, arm: Any, told: Any) -> None:
     assert "saved_us" not in exchange
 
 
-def test_without_devices_no_time_is_told() -> None:
+def test_without_devices_no_time_is_told(launch: Launch) -> None:
     if why_not("cuda", 16) is None:
         pytest.skip("this machine has 16 CUDA devices")
-    done = neartie_with("none", "bench", "--launch", "16", "--rows", "9,20")
+    done = launch("none", "bench", "--launch", "16", "--rows", "9,20")
     assert done.returncode == 3, done.stderr
     lines = [line for line in done.stdout.splitlines() if " NOT_RUN " in line]
     assert len(lines) == 12

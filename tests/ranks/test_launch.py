@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +19,15 @@ from neartie.banks.errors import InputError
 from neartie.kernels.ranks.group import why_not
 from neartie.kernels.ranks.spec import parse_rank_spec
 
+Launch = Callable[..., subprocess.CompletedProcess[str]]
 BANK = "gaussian:geometry=mini,rows=21,seed=3"
 AUDIT = ("audit", BANK, "--no-gate", "--rows", "9,20")
 
 
-def test_real_ranks_give_the_bits_of_ranks_in_one_process(tmp_path: Path) -> None:
+def test_real_ranks_give_the_bits_of_ranks_in_one_process(launch: Launch, tmp_path: Path) -> None:
     """gloo adds two partials as every schedule does, and the route path only copies."""
     launched = neartie_with("none", *AUDIT, "--launch", "2", "--out", str(tmp_path / "ranks"))
-    alone = neartie_with("none", *AUDIT, "--ranks", "2", "--out", str(tmp_path / "alone"))
+    alone = launch("none", *AUDIT, "--ranks", "2", "--out", str(tmp_path / "alone"))
     assert (launched.returncode, alone.returncode) == (3, 3), launched.stderr + alone.stderr
     for name in ("values", "swaps", "histograms"):
         mine, other = (pq.read_table(tmp_path / d / f"{name}.parquet") for d in ("ranks", "alone"))
@@ -45,8 +47,8 @@ def test_real_ranks_give_the_bits_of_ranks_in_one_process(tmp_path: Path) -> Non
     assert r"it shows one\_shot\_fp32 against gather" in report
 
 
-def test_a_rank_that_holds_other_bits_fails_the_audit() -> None:
-    done = neartie_with("differs", *AUDIT, "--launch", "2", "--json")
+def test_a_rank_that_holds_other_bits_fails_the_audit(launch: Launch) -> None:
+    done = launch("differs", *AUDIT, "--launch", "2", "--json")
     assert done.returncode == 1, done.stderr
     record = json.loads(done.stdout)
     found = [f for f in record["findings"] if f["name"] == "rank_disagreement"]
@@ -62,10 +64,12 @@ def test_a_rank_that_holds_other_bits_fails_the_audit() -> None:
         ("hangs", "lost another one"),
     ],
 )
-def test_a_failed_rank_ends_the_audit_with_one_error(fault: Any, told: Any, tmp_path: Path) -> None:
+def test_a_failed_rank_ends_the_audit_with_one_error(
+    launch: Launch, fault: Any, told: Any, tmp_path: Path
+) -> None:
     start = time.monotonic()
     words = ("--launch", "2", "--rank-timeout", "5", "--out", str(tmp_path / "evidence"))
-    done = neartie_with(fault, *AUDIT, *words)
+    done = launch(fault, *AUDIT, *words)
     assert done.returncode == 2
     lines = [line for line in done.stderr.splitlines() if line.startswith("neartie:")]
     assert len(lines) == 1, done.stderr
@@ -151,18 +155,18 @@ def test_the_exchange_is_always_in_a_paths_name(spec: Any, name: Any) -> None:
     assert parse_rank_spec(name, "cuda").name == name
 
 
-def test_bad_input_of_a_launched_audit_is_told_once() -> None:
-    done = neartie_with("none", "audit", "gaussian:geometry=mini,rows=0", "--launch", "2")
+def test_bad_input_of_a_launched_audit_is_told_once(launch: Launch) -> None:
+    done = launch("none", "audit", "gaussian:geometry=mini,rows=0", "--launch", "2")
     assert done.returncode == 2
     lines = [line for line in done.stderr.splitlines() if line.startswith("neartie:")]
     assert len(lines) == 1, done.stderr
     assert "rows=0" in lines[0]
 
 
-def test_without_devices_a_launch_is_not_run() -> None:
+def test_without_devices_a_launch_is_not_run(launch: Launch) -> None:
     if why_not("cuda", 16) is None:
         pytest.skip("this machine has 16 CUDA devices")
-    done = neartie_with("none", *AUDIT, "--launch", "16", "--device", "cuda", "--json")
+    done = launch("none", *AUDIT, "--launch", "16", "--device", "cuda", "--json")
     assert done.returncode == 3, done.stderr
     record = json.loads(done.stdout)
     assert record["verdict"]["state"] == "NOT_RUN"

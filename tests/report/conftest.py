@@ -12,6 +12,7 @@ import pytest
 from neartie import run_audit
 from neartie.audit.gate.result import GateResult
 from neartie.audit.gate.run import run_gate
+from neartie.audit.policy import Policy
 from neartie.audit.record import AuditRecord
 
 NEAR_TIE = "near_tie:geometry=mini,rows=40,gap=1"
@@ -38,8 +39,15 @@ def record() -> AuditRecord:
 
 @pytest.fixture(scope="session")
 def clean() -> AuditRecord:
-    """Recorded rows whose sets agree, with units that bound a rate."""
-    return run_audit("k3-mini/layer0", rows=[9, 12], ranks=2, command="neartie audit")
+    """Recorded rows whose sets agree, with units that bound a rate and a gate that certifies it."""
+    return run_audit(
+        "k3-mini/layer0",
+        rows=[9, 12],
+        ranks=2,
+        # A limit that some thousands of rows certify.
+        policy=Policy(set_rate=2e-3),
+        command="neartie audit",
+    )
 
 
 @pytest.fixture(scope="session")

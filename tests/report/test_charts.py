@@ -103,7 +103,7 @@ def test_rates_stand_between_their_bounds(clean: AuditRecord) -> None:
     (span, *_) = [row for row in values(chart) if "upper" in row]
     assert 0 < span["lower"] < 3e-3 < span["upper"] == 7.7e-3
     assert [row["rate"] for row in values(chart) if row.get("rate")] == [3e-3]
-    assert {row["limit"] for row in values(chart) if "limit" in row} == {5e-5}
+    assert {row["limit"] for row in values(chart) if "limit" in row} == {2e-3}
 
 
 def test_nothing_gives_nothing(clean: AuditRecord) -> None:
