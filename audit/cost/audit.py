@@ -21,8 +21,8 @@ from .rows import front_products, row_bytes
 
 # What a chunk's outputs take besides both paths': reference, comparison, launches again.
 _CHUNKS_HELD: Final = 8
-# Two processes then save half of it, and their starts take less.
-_WORTH_PROCESSES: Final = 3 * rates.START_SECONDS
+# Two processes then save half of it, more than twice what their start takes.
+_WORTH_PROCESSES: Final = 5 * rates.START_SECONDS
 """Seconds of work from which on other processes are started for it."""
 
 
@@ -81,7 +81,8 @@ def _expected(banks: Sequence[Bank], pairing: Pairing, workers: int, times: floa
     memory = rates.PROCESS_BYTES + _CHUNKS_HELD * CHUNK_BYTES
     rows = round(sum(bank.rows for bank in banks) * times)
     return Expected(
-        rows=rows, shards=shards, read_bytes=round(read), made_bytes=round(made), work_bytes=shards * rates.AUDIT_SHARD_BYTES,
+        rows=rows, shards=shards, read_bytes=round(read), made_bytes=round(made),
+        work_bytes=shards * rates.AUDIT_SHARD_BYTES,
         seconds=rates.START_SECONDS + makespan(spent, workers), worker_bytes=memory,
         driver_bytes=memory, workers=workers,
     )  # fmt: skip

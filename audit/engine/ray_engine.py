@@ -15,6 +15,7 @@ from itertools import islice
 from typing import Any, Final
 
 from ...banks.errors import InputError
+from ..launching import told
 from .calls import CALL_SECONDS, Call, Handout
 from .contract import Part, RunPart, Work, WorkerError, write_whole
 from .ray_cluster import connected, require_ray, starts_cluster
@@ -27,8 +28,8 @@ ROOM_SECONDS: Final = 1.0
 """The cluster's room is asked for no more often; it changes with its nodes."""
 WAIT_SECONDS: Final = 0.25
 """How often the driver looks for late calls and new nodes while no call comes back."""
-CANCEL_SECONDS: Final = 1.0
-"""How long a worker may take to leave a call that nobody needs; then it is ended."""
+END_SECONDS: Final = 1.0
+"""How long a worker may take to end a call that nobody needs when all is done."""
 
 
 @dataclass(frozen=True)
@@ -175,26 +176,26 @@ class _Flight:
             self._calls[self._start(tuple(part.number for part in call.parts))] = call
 
     def _drop(self, handout: Handout) -> None:
-        """Take back calls whose parts others have finished; their workers stay."""
-        import ray
+        """Put aside the calls whose parts others have finished.
 
+        They are not cancelled: the interrupt may come while the worker is in its next call, and
+        there become an error of the code that it meets.
+        """
         for reference in [r for r, call in self._calls.items() if handout.is_over(call)]:
             del self._calls[reference]
-            ray.cancel(reference, force=False)
             self._needless.append(reference)
 
     def end(self) -> None:
         """Stop what still runs: after an error or an interrupt nobody waits for it.
 
-        A worker that does not leave a needless call is ended: it would keep its slot.
+        A worker that still has a needless call is ended: it would keep its slot.
         """
         import ray
 
+        busy: list[Any] = []
         if self._needless:
             count = len(self._needless)
-            _, busy = ray.wait(self._needless, num_returns=count, timeout=CANCEL_SECONDS)
-        else:
-            busy = []
+            _, busy = ray.wait(self._needless, num_returns=count, timeout=END_SECONDS)
         for reference in [*busy, *self._calls]:
             ray.cancel(reference, force=True)
         self._calls.clear()
@@ -203,22 +204,23 @@ class _Flight:
 def _own_error(error: Any) -> Exception:
     """What a part refused or failed by, of Ray's error about its call."""
     cause: object = error.cause
-    named = "a call"
     if isinstance(cause, PartError):
-        named = f"part {cause.number}"
-        cause = cause.cause
-    if isinstance(cause, InputError):
+        if isinstance(cause.cause, InputError):
+            return cause.cause
+        text = f"part {cause.number} failed by {cause.text}"
+    elif isinstance(cause, InputError):
         return cause
-    text = f"{named} failed by {type(cause).__name__}: {cause}"
+    else:
+        text = f"a call failed by {type(cause).__name__}: {cause}"
     return WorkerError(" ".join(text.split()))
 
 
 class PartError(Exception):
-    """In a worker: which part of a call failed, and by what."""
+    """In a worker: which part of a call failed, by what, and that with its place in the code."""
 
-    def __init__(self, number: int, cause: Exception) -> None:
-        super().__init__(number, cause)
-        self.number, self.cause = number, cause
+    def __init__(self, number: int, cause: Exception, text: str) -> None:
+        super().__init__(number, cause, text)
+        self.number, self.cause, self.text = number, cause, text
 
 
 _opened: dict[str, RunPart] = {}
@@ -241,7 +243,7 @@ def _run_parts(work: Work, numbers: tuple[int, ...]) -> tuple[list[bytes], float
             if seconds > CALL_SECONDS:
                 break
     except BaseException:
-        # Cancelled in the middle of a part, or failed: what was opened may be half changed.
+        # What was opened may be half changed.
         _opened.clear()
         raise
     return documents, seconds
@@ -251,4 +253,4 @@ def _run_part(run_part: RunPart, number: int) -> bytes:
     try:
         return run_part(number)
     except Exception as error:
-        raise PartError(number, error) from error
+        raise PartError(number, error, told(error)) from error

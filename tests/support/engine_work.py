@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,8 +21,7 @@ class Misbehaving:
         folder: where parts leave marks.
         bad: number of the part that misbehaves.
         how: ``no``, ``refuse``, ``raise``, ``die`` (each time), ``die_once``, ``hang_once``,
-            ``hang_deaf_once`` (no interrupt ends it), or ``wait`` until somebody writes ``go`` into
-            the folder.
+            or ``wait`` until somebody writes ``go`` into the folder.
     """
 
     folder: Path
@@ -65,16 +63,6 @@ class Misbehaving:
         if not mark.exists():
             mark.write_text(str(os.getpid()))
             time.sleep(WAIT_SECONDS)
-
-    def _hang_deaf_once(self) -> None:
-        mark = self.folder / "hung"
-        if not mark.exists():
-            mark.write_text(str(os.getpid()))
-            deadline = time.monotonic() + WAIT_SECONDS
-            while time.monotonic() < deadline:
-                # As in a loop that is not Python's, where no interrupt is seen.
-                with suppress(KeyboardInterrupt):
-                    time.sleep(0.2)
 
     def _wait(self) -> None:
         deadline = time.monotonic() + WAIT_SECONDS
