@@ -229,8 +229,17 @@ def with_rates(text: str, rates: Mapping[str, float]) -> str:
     return text
 
 
+def in_one_thread() -> None:
+    """Start this program again where its libraries would start threads: they read this once."""
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+    if any(os.environ.get(name) != "1" for name in names):
+        words = [sys.executable, *sys.orig_argv[1:]]
+        os.execve(words[0], words, os.environ | dict.fromkeys(names, "1"))
+
+
 def main() -> int:
     """Measure, print, and write JSON."""
+    in_one_thread()
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--write", action="store_true", help="put the constants into rates.py")
