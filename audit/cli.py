@@ -21,6 +21,7 @@ from .cli_claims import claims_app
 from .cli_evidence import report, verify
 from .cli_gate import gate as gate_command
 from .cli_hunt import hunt
+from .cli_options import Json, count_of
 from .cli_policy import policy_app
 from .cli_recording import merge_ranks
 from .cli_selftest import selftest
@@ -53,8 +54,6 @@ app.command()(diff)
 app.command()(history)
 app.command()(selftest)
 app.command()(why)
-
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 
 
 INTERRUPTED: Final = 130
@@ -178,7 +177,7 @@ def plan(
 
     result = plan_rows(
         rate=rate,
-        rows=None if rows is None else _count(rows),
+        rows=None if rows is None else count_of(rows, "--rows"),
         confidence=confidence,
         events=events,
         widths=widths,
@@ -212,13 +211,3 @@ def _stdin_cases() -> Any:
     except UnicodeDecodeError:
         raise InputError("content", "bytes that are not UTF-8", "JSON text", "stdin") from None
     return parse_cases(text, "stdin")
-
-
-def _count(text: str) -> int:
-    """Read a number of rows, such as 960, 60k or 3.2M."""
-    from ..banks.spec import integer
-
-    try:
-        return integer(text)
-    except ValueError as error:
-        raise InputError("rows", text, error, "--rows") from None

@@ -6,13 +6,13 @@ import json
 import os
 import shlex
 import sys
-from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 from rich.console import Console
 
 from ..banks.errors import InputError
+from .cli_options import Address, Engine, Json, Out, PlanOnly, PolicyFile, Work, widths_of
 from .progress import Interrupted
 
 # Each worker takes a fifth of a gigabyte and two seconds to start.
@@ -38,13 +38,9 @@ def audit(
         float, typer.Option(help="Seconds after which a silent rank ends the audit.")
     ] = 60.0,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
-    engine: Annotated[
-        str, typer.Option(help="local: processes here; ray: a Ray cluster.")
-    ] = "local",
-    address: Annotated[
-        str | None, typer.Option(help="HOST:PORT of a Ray cluster that runs, or auto.")
-    ] = None,
-    policy: Annotated[Path | None, typer.Option(help="TOML file with limits.")] = None,
+    engine: Engine = "local",
+    address: Address = None,
+    policy: PolicyFile = None,
     gate: Annotated[
         bool, typer.Option(help="Start the near-tie gate where the banks are too few rows.")
     ] = True,
@@ -55,21 +51,13 @@ def audit(
             "or all of the cluster."
         ),
     ] = None,
-    work: Annotated[
-        Path | None, typer.Option(help="Keep finished shards here; the next run goes on from it.")
-    ] = None,
+    work: Work = None,
     claims: Annotated[
         str | None, typer.Option(help="Claims file to answer from this audit, or route-9-20.")
     ] = None,
-    out: Annotated[
-        str | None, typer.Option(help="Write the evidence here: a directory or URL.")
-    ] = None,
-    plan_only: Annotated[
-        bool, typer.Option("--plan-only", help="Tell rows, bytes, time, memory; run nothing.")
-    ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON document on stdout.")
-    ] = False,
+    out: Out = None,
+    plan_only: PlanOnly = False,
+    as_json: Json = False,
 ) -> None:
     """Run two paths side by side over banks, widths and ranks, and judge the differences."""
     from .claims.load import load_claims
@@ -85,7 +73,7 @@ def audit(
     if workers is None and engine == "local":
         workers = min(os.cpu_count() or 1, _MOST_WORKERS)
     asked: dict[str, Any] = {
-        "rows": _widths(rows),
+        "rows": widths_of(rows, "--rows"),
         "ranks": launch or ranks or DEFAULT_RANKS,
         "engine": engine,
         "address": address,
@@ -154,11 +142,3 @@ def _launched(
 def _console() -> Console:
     """Terminal output; a pipe gets plain text wide enough for the tables."""
     return Console(width=None if sys.stdout.isatty() else 160, highlight=False)
-
-
-def _widths(text: str) -> list[int]:
-    try:
-        return [int(part) for part in text.split(",")]
-    except ValueError:
-        expected = "integers separated by commas"
-        raise InputError("rows", text, expected, "--rows") from None

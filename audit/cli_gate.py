@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
 from ..banks.errors import InputError
+from .cli_options import Address, Engine, Json, Out, PlanOnly, PolicyFile, Work, count_of, widths_of
 from .progress import Interrupted, progress_bar
 
 
@@ -31,31 +31,19 @@ def gate(
             "changes a bit."
         ),
     ] = None,
-    engine: Annotated[
-        str, typer.Option(help="local: processes here; ray: a Ray cluster.")
-    ] = "local",
-    address: Annotated[
-        str | None, typer.Option(help="HOST:PORT of a Ray cluster that runs, or auto.")
-    ] = None,
-    policy: Annotated[Path | None, typer.Option(help="TOML file with limits.")] = None,
-    out: Annotated[
-        str | None, typer.Option(help="Write the evidence here: a directory or URL.")
-    ] = None,
-    work: Annotated[
-        Path | None, typer.Option(help="Keep finished shards here; the next run goes on from it.")
-    ] = None,
+    engine: Engine = "local",
+    address: Address = None,
+    policy: PolicyFile = None,
+    out: Out = None,
+    work: Work = None,
     sample: Annotated[
         str | None, typer.Option(help="EVENTS/ROWS of a small sample, such as 1/960.")
     ] = None,
     device: Annotated[
         str, typer.Option(help="cpu, or cuda: the GPU's own exp and tanh, or score=tanh.approx.")
     ] = "cpu",
-    plan_only: Annotated[
-        bool, typer.Option("--plan-only", help="Tell shards, bytes, time, memory; run nothing.")
-    ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON document on stdout.")
-    ] = False,
+    plan_only: PlanOnly = False,
+    as_json: Json = False,
 ) -> None:
     """Run two selects over millions of rows; every difference is classified with a certificate."""
     from .evidence.write import check_target, keeping
@@ -67,8 +55,8 @@ def gate(
     if out is not None:
         check_target(out)
     options: dict[str, Any] = {
-        "rows": None if rows == "all" else _count(rows),
-        "widths": _widths(widths),
+        "rows": None if rows == "all" else count_of(rows, "--rows"),
+        "widths": widths_of(widths, "--widths"),
         "seed": seed,
         "policy": load_policy(policy),
         "workers": workers,
@@ -110,27 +98,10 @@ def gate(
     raise typer.Exit(result.exit_status)
 
 
-def _widths(text: str) -> list[int]:
-    try:
-        return [int(part) for part in text.split(",")]
-    except ValueError:
-        expected = "integers separated by commas"
-        raise InputError("widths", text, expected, "--widths") from None
-
-
-def _count(text: str) -> int:
-    from ..banks.spec import integer
-
-    try:
-        return integer(text)
-    except ValueError as error:
-        raise InputError("rows", text, error, "--rows") from None
-
-
 def _sample(text: str | None) -> tuple[int, int] | None:
     if text is None:
         return None
     events, slash, rows = text.partition("/")
     if not slash:
         raise InputError("sample", text, "EVENTS/ROWS, such as 1/960", "--sample")
-    return _count(events), _count(rows)
+    return count_of(events, "--sample"), count_of(rows, "--sample")

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from ..banks.errors import InputError
+from .cli_options import count_of
 from .progress import Interrupted, progress_bar
 
 
@@ -69,7 +70,7 @@ def hunt(
             bank,
             geometry=geometry,
             seconds=seconds,
-            rows=None if rows is None else _count(rows),
+            rows=None if rows is None else count_of(rows, "--rows"),
             seed=seed,
             width=width,
             ranks=ranks,
@@ -94,12 +95,3 @@ def hunt(
 
 def _names(text: str | None) -> tuple[str, ...]:
     return () if text is None else tuple(part.strip() for part in text.split(","))
-
-
-def _count(text: str) -> int:
-    from ..banks.spec import integer
-
-    try:
-        return integer(text)
-    except ValueError as error:
-        raise InputError("rows", text, error, "--rows") from None
