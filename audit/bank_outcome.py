@@ -128,7 +128,7 @@ class ExpertCounts:
     def of(self, path: str, experts: int) -> npt.NDArray[np.int64]:
         """Return [expert] int64 of one path over all widths."""
         counts = [c for (role, _), c in self.chosen.items() if role == path]
-        return np.sum(counts, axis=0, dtype=np.int64) if counts else np.zeros(experts, np.int64)
+        return np.asarray(sum(counts, np.zeros(experts, np.int64)))
 
 
 @dataclass

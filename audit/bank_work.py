@@ -78,9 +78,13 @@ class BankWork:
     shard_rows: tuple[int, ...]
     code: str
 
-    @cached_property
+    @property
     def key(self) -> str:
         """Sha256 hex of all that decides the outcomes."""
+        return self._key
+
+    @cached_property
+    def _key(self) -> str:
         return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
 
     @cached_property

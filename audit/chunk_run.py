@@ -189,7 +189,7 @@ class ChunkRun:
                 ("baseline_reference", x, exact),
                 ("candidate_baseline", y, x),
             )
-            parts = {
+            parts: dict[Pair, dict[int, Part]] = {
                 pair: rank_parts(actual, expected, rows)
                 for pair, actual, expected in sides
                 if actual is not None and expected is not None
