@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -28,6 +26,7 @@ from .bank_outcome import BankOutcome, ShardOutcome
 from .bank_run import BankRun, chunk_rows, cuts
 from .engine.contract import Engine, Part, RunPart
 from .engine.fit import check_bank, check_sources
+from .engine.work_directory import work_directory
 from .environment import code_digest
 from .pairing import Pairing
 from .policy import Policy
@@ -199,7 +198,7 @@ def run_apart(
         InputError: a worker is unfit, the engine is not there, or ``keep`` cannot be written.
         WorkerError: a worker was lost too often, or a shard's run failed.
     """
-    with _directory(keep, work.key) as folder:
+    with work_directory(keep, f"audit-{work.key[:20]}") as folder:
         paths = [folder / f"shard-{number:06d}.pickle" for number in range(len(work.shards))]
 
         def tell(part: Part) -> None:
@@ -229,18 +228,3 @@ def _merged(
             raise InputError("shard", number, "finished and whole", str(path))
         found[shard.bank].merge(outcome, work.widths)
     return [run.finish(merged) for run, merged in zip(runs, found, strict=True)]
-
-
-@contextmanager
-def _directory(keep: str | Path | None, key: str) -> Iterator[Path]:
-    """The place of the shards: kept under the work's key, or gone afterwards."""
-    if keep is None:
-        with tempfile.TemporaryDirectory(prefix="neartie-audit-") as folder:
-            yield Path(folder)
-        return
-    directory = Path(keep) / f"audit-{key[:20]}"
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError("work", keep, "a directory that can be written", str(error)) from error
-    yield directory

@@ -85,12 +85,14 @@ def audit(
         if device != "cpu" or launch is not None:
             raise InputError("--plan-only", "with a device or --launch", "on the CPU", "audit")
         named: dict[str, Any] = {"baseline": baseline, "candidate": candidate}
-        told = plan_audit(banks or None, keeps=work is not None, **named, **asked)
+        told = plan_audit(banks or None, work=work, **named, **asked)
         print(json.dumps(told.as_dict(), indent=1) if as_json else told.text())
         return
     claimed = None if claims is None else load_claims(claims)
     paths, facts = (baseline, candidate), None
     if launch is not None:
+        if work is not None:
+            raise InputError("--work", work, "left out with --launch", "audit")
         with keeping(out):
             paths, facts = _launched((baseline, candidate), launch, ranks, device, rank_timeout)
     try:

@@ -19,7 +19,7 @@ PlanOnly = Annotated[
 ]
 PolicyFile = Annotated[Path | None, typer.Option(help="TOML file with limits.")]
 Work = Annotated[
-    Path | None, typer.Option(help="Keep finished shards here; the next run goes on from it.")
+    str | None, typer.Option(help="Keep finished shards here; the next run goes on from it.")
 ]
 
 

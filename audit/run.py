@@ -26,6 +26,7 @@ from .cost.expected import CostPlan
 from .counts import Histograms
 from .engine.choose import make_engine
 from .engine.contract import Engine
+from .engine.work_directory import check_work
 from .environment import environment
 from .evidence.load import Evidence
 from .gate.auto import TURNED_OFF, AutoGate, auto_gate
@@ -101,6 +102,7 @@ def run_audit(
     Raises:
         InputError: a bank, path, width, rank count or option that is refused. Nothing was run.
     """
+    check_work(work)
     runs_on = make_engine(engine, workers, address)
     if device not in ("cpu", "cuda"):
         raise InputError("device", device, "cpu or cuda", "run_audit")
@@ -158,18 +160,19 @@ def plan_audit(
     gate: bool = True,
     workers: int | None = None,
     address: str | None = None,
-    keeps: bool = False,
+    work: str | FilePath | None = None,
 ) -> CostPlan:
     """Tell what ``run_audit`` on the CPU would take: rows, bytes, time, memory; no row is run.
 
-    The arguments are those of ``run_audit``; ``keeps``: finished shards would be kept.
+    The arguments are those of ``run_audit``.
 
     Raises:
         InputError: what ``run_audit`` refuses.
     """
+    check_work(work)
     runs_on = make_engine(engine, workers, address)
     opened, pairing = _paired(banks, baseline, candidate, rows, ranks, "cpu", policy)
-    return expected_audit(opened, pairing, runs_on, gate=gate, keeps=keeps)
+    return expected_audit(opened, pairing, runs_on, gate=gate, keep=work)
 
 
 def _paired(
@@ -250,12 +253,9 @@ def _run_banks(
         if progress is not None:
             progress(done, total, name)
 
-    work = work_apart(banks, pairing, engine, keeps=keep is not None)
+    work = work_apart(banks, pairing, engine, keep)
     if work is not None:
         return run_apart(work, banks, pairing, engine, step, keep)
-    if keep is not None:
-        expected = "left out with open banks, and with paths that are not built in or use a device"
-        raise InputError("work", keep, expected, "run_audit")
     return [
         BankRun(bank, number, pairing).run(partial(step, name=bank.name))
         for number, bank in enumerate(banks)

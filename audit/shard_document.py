@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from .bank_outcome import ShardOutcome
+from .engine.work_directory import read_document
 
 _MAGIC: Final = b"neartie audit shard 1\n"
 _DIGEST_BYTES: Final = 32
@@ -69,10 +70,13 @@ def shard_document(key: str, number: int, outcome: ShardOutcome) -> bytes:
 
 
 def read_shard(path: Path, key: str, number: int) -> ShardOutcome | None:
-    """Return a finished shard's outcome; None where there is none of this work, whole."""
-    try:
-        document = path.read_bytes()
-    except FileNotFoundError:
+    """Return a finished shard's outcome; None where there is none of this work, whole.
+
+    Raises:
+        InputError: what lies there is no file, or cannot be read.
+    """
+    document = read_document(path)
+    if document is None:
         return None
     start = len(_MAGIC) + _DIGEST_BYTES
     digest, payload = document[len(_MAGIC) : start], document[start:]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
 from ...banks.bank import Bank
+from ...banks.errors import InputError
 from ...banks.store import StoredBank
 from ..bank_run import CHUNK_BYTES, chunk_rows
 from ..bank_work import MOST_SHARDS, BankWork, bank_work
@@ -16,7 +18,7 @@ from ..gate.auto import planned_gate
 from ..pairing import Pairing
 from . import rates
 from .expected import CostPlan, Expected, makespan
-from .gate import LARGER, expected_gate
+from .gate import LARGER, RAY_NOTE, expected_gate
 from .rows import front_products, row_bytes
 
 # What a chunk's outputs take besides both paths': reference, comparison, launches again.
@@ -27,25 +29,37 @@ _WORTH_PROCESSES: Final = 5 * rates.START_SECONDS
 
 
 def work_apart(
-    banks: Sequence[Bank], pairing: Pairing, engine: Engine, *, keeps: bool
+    banks: Sequence[Bank], pairing: Pairing, engine: Engine, keep: str | Path | None
 ) -> BankWork | None:
     """Return the banks as work for an engine; None where they run in the process that asks.
 
     Those run here that other processes could not make again; and, unless shards are to be kept,
     what takes hardly longer here than other processes take to start.
+
+    Raises:
+        InputError: shards are to be kept that other processes could not make.
     """
-    if isinstance(engine, LocalEngine) and not keeps:
+    if isinstance(engine, LocalEngine) and keep is None:
         seconds = sum(_seconds(bank, pairing, 1.0) for bank in banks)
         if engine.workers < 2 or seconds < _WORTH_PROCESSES:
             return None
-    return bank_work(banks, pairing)
+    work = bank_work(banks, pairing)
+    if keep is not None and work is None:
+        expected = "left out with open banks, and with paths that are not built in or use a device"
+        raise InputError("work", keep, expected, "--work")
+    return work
 
 
 def expected_audit(
-    banks: Sequence[Bank], pairing: Pairing, engine: Engine, *, gate: bool, keeps: bool = False
+    banks: Sequence[Bank],
+    pairing: Pairing,
+    engine: Engine,
+    *,
+    gate: bool,
+    keep: str | Path | None = None,
 ) -> CostPlan:
     """Return what the audit would take on the CPU, by the engine's slots."""
-    work = work_apart(banks, pairing, engine, keeps=keeps)
+    work = work_apart(banks, pairing, engine, keep)
     workers = 1 if work is None else min(engine.slots(work), len(work.shards))
     asked = _expected(banks, pairing, workers, 1.0)
     own = sum(bank.rows for bank in banks)
@@ -53,6 +67,8 @@ def expected_audit(
         "times are of the machine in audit/cost/rates.py",
         "rows on which the paths differ take longer, and are not counted",
     ]
+    if engine.name == "ray":
+        notes.append(RAY_NOTE)
     more: Expected | None = None
     if gate:
         planned = planned_gate(banks, pairing)

@@ -17,6 +17,9 @@ from .rows import logits_ns, row_bytes
 
 LARGER: Final = (10**9, 10**12)
 """Rows for which the same gate is told too."""
+RAY_NOTE: Final = (
+    f"Ray's own processes take some {rates.RAY_BYTES >> 20} MiB more on the driver's machine"
+)
 # Blocks of rows that a worker holds at once: inputs, both sides' keys in FP64, what is judged.
 _BLOCKS_HELD: Final = 8
 
@@ -89,8 +92,7 @@ def _notes(plan: GatePlan, banks: Sequence[Bank], engine: Engine) -> list[str]:
         "driver memory is what it takes with every certificate that it may keep",
     ]
     if engine.name == "ray":
-        own = f"{rates.RAY_BYTES >> 20} MiB"
-        texts.append(f"Ray's own processes take some {own} more on the driver's machine")
+        texts.append(RAY_NOTE)
     if any(isinstance(bank, StoredBank) for bank in banks):
         texts.append("files are read as fast as from the page cache")
     if plan.device != "cpu":

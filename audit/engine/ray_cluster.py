@@ -75,7 +75,8 @@ def connected(address: str | None, workers: int | None) -> Iterator[None]:
             ray.init(**options)
         except (ConnectionError, ValueError) as error:
             text = " ".join(str(error).split())
-            raise InputError("address", wanted, "of a Ray cluster that runs", text) from error
+            expected = "of a Ray cluster that runs; RAY_AUTH_MODE=token if it asks for its token"
+            raise InputError("address", wanted, expected, text) from error
     try:
         yield
     finally:
@@ -104,12 +105,17 @@ def _probe(address: str) -> None:
 
 @contextmanager
 def _own_handlers() -> Iterator[None]:
-    """Ray takes SIGTERM over when it starts; ours, which keeps what is finished, stays."""
+    """Ray takes SIGTERM over when it starts; ours, which keeps what is finished, stays.
+
+    Until it has started, Ray's own ends the process: that is an interrupt here.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     before = signal.getsignal(signal.SIGTERM)
     try:
         yield
+    except SystemExit:
+        raise KeyboardInterrupt from None
     finally:
         signal.signal(signal.SIGTERM, before)

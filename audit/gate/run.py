@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from ...banks.bank import Bank
 from ...banks.errors import InputError
@@ -17,6 +15,7 @@ from ..cost.gate import expected_gate
 from ..counts import Histograms
 from ..engine.choose import make_engine
 from ..engine.contract import Engine
+from ..engine.work_directory import check_work, work_directory
 from ..metrics.margins import check_sample
 from ..policy import Policy
 from ..summary import facts_of, summarise
@@ -35,7 +34,7 @@ from .record import gate_record
 from .result import GateResult
 from .shard import MOST_MERGED, ShardResult
 from .shard_file import read_shard
-from .workers import Progress, plan_directory, run_shards
+from .workers import Progress, run_shards, tell_plan
 
 
 def run_gate(
@@ -87,6 +86,7 @@ def run_gate(
         WorkerError: a worker failed; finished shards stay in ``work``.
     """
     _check_device(device)
+    check_work(work)
     runs_on = make_engine(engine, workers, address)
     began = time.perf_counter()
     absent = unavailable() if device == "cuda" else None
@@ -162,28 +162,10 @@ def run_plan(
         InputError: the work directory cannot be written, or the engine is not there.
         WorkerError: a worker process failed.
     """
-    with _directory(work) as place:
-        directory = plan_directory(Path(place), plan)
+    with work_directory(work, plan.digest[:20]) as directory:
+        tell_plan(directory, plan)
         reused = run_shards(plan, directory, engine, progress)
         return _merge(plan, directory), reused
-
-
-def _directory(work: str | Path | None) -> Any:
-    """The work directory as a context; a temporary one where none is named."""
-    if work is None:
-        return tempfile.TemporaryDirectory(prefix="neartie-gate-")
-    return _Kept(str(work))
-
-
-class _Kept:
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __enter__(self) -> str:
-        return self._name
-
-    def __exit__(self, *error: object) -> None:
-        return None
 
 
 def _merge(plan: GatePlan, directory: Path) -> dict[tuple[int, int], ShardResult]:

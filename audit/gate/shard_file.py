@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import Counter
 from dataclasses import asdict
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..engine.contract import write_whole
+from ..engine.work_directory import read_document
 from ..metrics.margins import MarginTally
 from ..tally import Tally, Witness
 from .plan import GatePlan, Shard
@@ -22,7 +24,13 @@ def shard_path(directory: Path, shard: Shard) -> Path:
 
 def shard_document(plan: GatePlan, shard: Shard, result: ShardResult) -> bytes:
     """Return the content of a shard's file: the same bits wherever it was run."""
-    document = {"plan": plan.digest, "shard": shard.number, "result": _plain(result)}
+    plain = _plain(result)
+    document = {
+        "plan": plan.digest,
+        "shard": shard.number,
+        "sha256": _digest(plan, shard, plain),
+        "result": plain,
+    }
     return json.dumps(document, allow_nan=False).encode()
 
 
@@ -32,15 +40,27 @@ def write_shard(directory: Path, plan: GatePlan, shard: Shard, result: ShardResu
 
 
 def read_shard(directory: Path, plan: GatePlan, shard: Shard) -> ShardResult | None:
-    """Return a finished shard's result; None where there is none of this plan."""
-    path = shard_path(directory, shard)
+    """Return a finished shard's result; None where there is none of this plan, whole.
+
+    Raises:
+        InputError: what lies there is no file, or cannot be read.
+    """
+    content = read_document(shard_path(directory, shard))
+    if content is None:
+        return None
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-        if document["plan"] != plan.digest or document["shard"] != shard.number:
+        document = json.loads(content)
+        if document["sha256"] != _digest(plan, shard, document["result"]):
             return None
         return _result(document["result"])
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError):
         return None
+
+
+def _digest(plan: GatePlan, shard: Shard, result: Any) -> str:
+    """Sha256 hex of a result and of what it is a result of: an altered file is no shard."""
+    text = json.dumps([plan.digest, shard.number, result])
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _plain(result: ShardResult) -> dict[str, Any]:

@@ -16,19 +16,17 @@ from .work import GateWork
 Progress = Callable[[int, int, str], None]
 
 
-def plan_directory(work: Path, plan: GatePlan) -> Path:
-    """The place of a plan's shards inside a work directory, made if need be.
+def tell_plan(directory: Path, plan: GatePlan) -> None:
+    """Write the plan beside its shards, for people: nothing reads it.
 
     Raises:
-        InputError: it cannot be made.
+        InputError: it cannot be written.
     """
-    directory = work / plan.digest[:20]
     try:
-        directory.mkdir(parents=True, exist_ok=True)
         (directory / "plan.json").write_text(json.dumps(asdict(plan), indent=1), encoding="utf-8")
     except OSError as error:
-        raise InputError("work", work, "a directory that can be written", str(error)) from error
-    return directory
+        expected = "a directory that can be written"
+        raise InputError("work", directory, expected, str(error)) from error
 
 
 def missing_shards(directory: Path, plan: GatePlan) -> list[Shard]:
@@ -43,7 +41,7 @@ def run_shards(
 
     Args:
         plan: what to do.
-        directory: made by ``plan_directory``.
+        directory: of this plan's shards.
         engine: where shards are run; a run that one began another may end.
         progress: called with (rows done, rows in all, text).
 

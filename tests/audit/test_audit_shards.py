@@ -20,11 +20,12 @@ from neartie.audit.bank_run import BankRun
 from neartie.audit.engine.contract import Part
 from neartie.audit.engine.local import LocalEngine
 from neartie.audit.finding_log import FindingLog
+from neartie.audit.gate.run import run_gate
 from neartie.audit.hypotheses import FailingRows
 from neartie.audit.pairing import Pairing
 from neartie.audit.policy import Policy
 from neartie.audit.result import AuditResult
-from neartie.audit.run import run_audit
+from neartie.audit.run import plan_audit, run_audit
 from neartie.audit.shard_document import read_shard, shard_document
 from neartie.audit.width_dependence import WidthCounts
 from neartie.banks.errors import InputError
@@ -170,6 +171,24 @@ def test_what_another_process_could_not_make_keeps_no_shards(tmp_path: Path) -> 
     file.write_text("")
     with pytest.raises(InputError, match="but should be a directory that can be written"):
         run_audit(BANKS[1], rows=[9], ranks=2, gate=False, work=file / "work")
+    with pytest.raises(InputError, match=r"work=.*, but should be left out with open banks"):
+        plan_audit(BANKS[0], candidate=path, rows=[9], ranks=2, work=tmp_path / "work")
+
+
+@pytest.mark.parametrize("place", ["", "s3://bucket/work", Path("gs://bucket/work")])
+def test_what_is_no_directory_keeps_no_shards(place: str | Path) -> None:
+    with pytest.raises(InputError, match="but should be a directory of this machine"):
+        run_audit(BANKS[1], rows=[9], ranks=2, work=place)
+    with pytest.raises(InputError, match="but should be a directory of this machine"):
+        run_gate("standalone", "fused", "normal:geometry=mini", rows=100, work=place)
+
+
+def test_what_is_no_file_is_no_shard(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    for name in ("pipe", "folder"):
+        with pytest.raises(InputError, match=rf"shard=.*{name}, but should be a file"):
+            read_shard(tmp_path / name, "key", 0)
 
 
 def test_a_width_that_raises_in_one_chunk_is_no_result() -> None:

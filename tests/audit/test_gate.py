@@ -184,6 +184,12 @@ def test_shards_read_back_to_the_same_result(tmp_path: Path) -> None:
     assert read_shard(tmp_path, plan, shard) == result
     other, _ = make_plan("standalone", "hf", "normal:geometry=mini", **_plan_options())
     assert read_shard(tmp_path, other, shard) is None
+    (path,) = tmp_path.iterdir()
+    text, rows = path.read_text(), result.tally.unique_rows
+    assert text.count(f'"unique_rows": {rows},') == 1
+    # A document that is right in its form, and says something else.
+    path.write_text(text.replace(f'"unique_rows": {rows},', f'"unique_rows": {rows + 1},'))
+    assert read_shard(tmp_path, plan, shard) is None
     assert GatePlan.from_json(json.dumps(vars(plan))) == plan
 
 
