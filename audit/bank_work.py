@@ -157,15 +157,14 @@ def bank_work(banks: Sequence[Bank], pairing: Pairing) -> BankWork | None:
         pairing.ranks,
         pairing.policy.model_dump(mode="json"),
         tuple(bank.rows for bank in banks),
-        tuple(shard_rows(bank, pairing.ranks) for bank in banks),
+        tuple(shard_rows(bank.rows, chunk_rows(bank, pairing.ranks)) for bank in banks),
         code_digest(),
     )
 
 
-def shard_rows(bank: Bank, ranks: int) -> int:
-    """Return the rows of one shard: as many whole chunks as keep to ``MOST_SHARDS``."""
-    step = chunk_rows(bank, ranks)
-    return step * max(1, -(-bank.rows // (step * MOST_SHARDS)))
+def shard_rows(rows: int, chunk: int) -> int:
+    """Return the rows of one shard of so many: as many whole chunks as keep to ``MOST_SHARDS``."""
+    return chunk * max(1, -(-rows // (chunk * MOST_SHARDS)))
 
 
 def _opens_again(bank: Bank) -> bool:

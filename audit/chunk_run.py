@@ -74,40 +74,40 @@ class ChunkRun:
     def run(self, width: int) -> None:
         """Run one width; a path that raises ends it, and the width is no result."""
         try:
-            self._width(self.judged, width)
+            self._width(width)
         except PathError as error:
             self.found.raised.setdefault(width, str(error))
 
     def rows(self) -> None:
         """Count what the rows are, whatever the paths do with them."""
-        self._boundary(self.judged)
+        self._boundary()
         if self.judged.block.start == 0:
             self.outcome.control = self.judged.control
 
-    def _width(self, judged: JudgedBlock, width: int) -> None:
-        block = judged.block
+    def _width(self, width: int) -> None:
+        block = self.judged.block
         launch = make_launch(self.bank, self.weights, block, width, self.pairing.ranks)
         a = self._outputs(self.pairing.baseline, launch, block.rows)
         b = self._outputs(self.pairing.candidate, launch, block.rows)
         if block.start == 0:
             self._replay(launch, a, b, block.rows)
-        self.detector.batch(judged, width, a, b)
-        self.value_judge.add(judged, width, a, b)
+        self.detector.batch(self.judged, width, a, b)
+        self.value_judge.add(self.judged, width, a, b)
         self.outcome.not_compared |= self.value_judge.not_compared(a, b)
         self._bits(width, a, b)
-        self._values(judged, width, a, b)
+        self._values(width, a, b)
         tally = self.outcome.tallies.setdefault(width, Tally())
         keys = self._unit_keys(block)
-        compared = self._compared(judged, a, b)
+        compared = self._compared(a, b)
         self.outcome.values.add(width, "weights", compared.weights, self._units_of)
         for rank, replicas, comparison in compared.ranks:
             before = tally.worst_weight
             tally.add(self.bank.name, comparison, keys, rank, replicas)
             if tally.worst_weight is not None and tally.worst_weight is not before:
-                row = tally.worst_weight.row - judged.block.start
+                row = tally.worst_weight.row - self.judged.block.start
                 self._keep_worst_weight(width, rank, row, a, b)
-            self._certify(judged, width, rank, replicas, comparison, a, b)
-            self.detector.rows(judged, width, rank, comparison, a, b)
+            self._certify(width, rank, replicas, comparison, a, b)
+            self.detector.rows(self.judged, width, rank, comparison, a, b)
 
     def _keep_worst_weight(self, width: int, rank: int, row: int, a: Routed, b: Routed) -> None:
         """Keep what the tables have no place for: slot, expert and both values."""
@@ -116,7 +116,7 @@ class ChunkRun:
         )
         self.outcome.keep_worst(width, found)
 
-    def _compared(self, judged: JudgedBlock, a: Routed, b: Routed) -> Compared:
+    def _compared(self, a: Routed, b: Routed) -> Compared:
         """Compare the distinct ranks; outputs with the bits of the last width's are known."""
         last = self._last
         if last is not None and all(
@@ -126,15 +126,15 @@ class ChunkRun:
         ):
             return last
         distinct = distinct_ranks(a, b)
-        weights = self._weight_parts(judged, [rank for rank, _ in distinct], a, b)
+        weights = self._weight_parts([rank for rank, _ in distinct], a, b)
         ranks = [
             (
                 rank,
                 replicas,
                 compare_rows(
-                    self._rank_rows(judged, self.pairing.baseline, a, rank),
-                    self._rank_rows(judged, self.pairing.candidate, b, rank),
-                    judged,
+                    self._rank_rows(self.pairing.baseline, a, rank),
+                    self._rank_rows(self.pairing.candidate, b, rank),
+                    self.judged,
                     self.bank.geometry,
                     self.bank.scoring,
                     self.pairing.policy,
@@ -145,10 +145,12 @@ class ChunkRun:
         self._last = Compared(a, b, ranks, weights)
         return self._last
 
-    def _rank_rows(self, judged: JudgedBlock, path: Path, out: Routed, rank: int) -> RankRows:
+    def _rank_rows(self, path: Path, out: Routed, rank: int) -> RankRows:
         ids, logits = out.ids[rank], None if out.logits is None else out.logits[rank]
         forms = declared_forms(path.declared.score)
-        return RankRows(ids, out.weights[rank], judged.logit_slack(out, rank, ids), forms, logits)
+        return RankRows(
+            ids, out.weights[rank], self.judged.logit_slack(out, rank, ids), forms, logits
+        )
 
     def _outputs(self, path: Path, launch: Launch, rows: int) -> Routed:
         return first_rows(run_path(path, launch), rows)
@@ -180,9 +182,9 @@ class ChunkRun:
             if name in other:
                 equal[name] = equal.get(name, True) and same_bits(array, other[name])
 
-    def _values(self, judged: JudgedBlock, width: int, a: Routed, b: Routed) -> None:
-        rows = np.arange(judged.block.rows, dtype=np.int64) + judged.block.start
-        for tensor, exact in (("latent", judged.latent), ("logits", judged.logits)):
+    def _values(self, width: int, a: Routed, b: Routed) -> None:
+        rows = np.arange(self.judged.block.rows, dtype=np.int64) + self.judged.block.start
+        for tensor, exact in (("latent", self.judged.latent), ("logits", self.judged.logits)):
             x, y = getattr(a, tensor), getattr(b, tensor)
             sides: tuple[tuple[Pair, Any, Any], ...] = (
                 ("candidate_reference", y, exact),
@@ -196,22 +198,19 @@ class ChunkRun:
             }
             self.outcome.values.add(width, tensor, parts, self._units_of)
 
-    def _weight_parts(
-        self, judged: JudgedBlock, ranks: list[int], a: Routed, b: Routed
-    ) -> dict[Pair, dict[int, Part]]:
+    def _weight_parts(self, ranks: list[int], a: Routed, b: Routed) -> dict[Pair, dict[int, Part]]:
         """Weights by expert id, on the rows where the pair's sets are equal."""
-        exact = (judged.selection.ids, judged.selection.weights)
+        exact = (self.judged.selection.ids, self.judged.selection.weights)
         parts: dict[Pair, dict[int, Part]] = {pair: {} for pair in PAIRS}
         for rank in ranks:
             mine, other = (b.ids[rank], b.weights[rank]), (a.ids[rank], a.weights[rank])
-            parts["candidate_reference"][rank] = aligned(mine, exact, judged.block.start)
-            parts["baseline_reference"][rank] = aligned(other, exact, judged.block.start)
-            parts["candidate_baseline"][rank] = aligned(mine, other, judged.block.start)
+            parts["candidate_reference"][rank] = aligned(mine, exact, self.judged.block.start)
+            parts["baseline_reference"][rank] = aligned(other, exact, self.judged.block.start)
+            parts["candidate_baseline"][rank] = aligned(mine, other, self.judged.block.start)
         return parts
 
     def _certify(
         self,
-        judged: JudgedBlock,
         width: int,
         rank: int,
         replicas: int,
@@ -229,19 +228,24 @@ class ChunkRun:
             pairing.ranks,
             pairing.specs[0] or pairing.baseline.name,
             pairing.specs[1] or pairing.candidate.name,
-            judged.block.keys,
-            judged.block.start,
+            self.judged.block.keys,
+            self.judged.block.start,
             device=pairing.device,
         )
         self.outcome.certificates.extend(
             certificates(
-                place, comparison, a.ids[rank], b.ids[rank], judged.selection, judged.logits
+                place,
+                comparison,
+                a.ids[rank],
+                b.ids[rank],
+                self.judged.selection,
+                self.judged.logits,
             )
         )
 
-    def _boundary(self, judged: JudgedBlock) -> None:
+    def _boundary(self) -> None:
         """Count the reference's own near ties, whether or not the paths differ on them."""
-        gaps = judged.selection.boundary_ulp
+        gaps = self.judged.selection.boundary_ulp
         self.outcome.boundary.update(boundary_counts(gaps))
         self.outcome.boundary_ulp.update(step_bins(gaps[gaps >= 0]))
 

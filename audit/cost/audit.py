@@ -11,7 +11,7 @@ from ...banks.bank import Bank
 from ...banks.errors import InputError
 from ...banks.store import StoredBank
 from ..bank_run import CHUNK_BYTES, chunk_rows
-from ..bank_work import MOST_SHARDS, BankWork, bank_work
+from ..bank_work import BankWork, bank_work, shard_rows
 from ..engine.contract import Engine
 from ..engine.local import LocalEngine
 from ..gate.auto import planned_gate
@@ -60,7 +60,9 @@ def expected_audit(
 ) -> CostPlan:
     """Return what the audit would take on the CPU, by the engine's slots."""
     work = work_apart(banks, pairing, engine, keep)
-    workers = 1 if work is None else min(engine.slots(work), len(work.shards))
+    # Asked once: where a cluster runs, each time is a connection to it.
+    slots = 1 if work is None else engine.slots(work)
+    workers = slots if work is None else min(slots, len(work.shards))
     asked = _expected(banks, pairing, workers, 1.0)
     own = sum(bank.rows for bank in banks)
     notes = [
@@ -77,8 +79,7 @@ def expected_audit(
         else:
             more = expected_gate(*planned, engine).asked
             notes.append("the gate's rows are those of an audit whose own rows do not differ")
-    # As many as the engine has, once there are enough shards for them.
-    slots = 1 if work is None else engine.slots(work)
+    # They have enough shards for all slots.
     larger = [_expected(banks, pairing, slots, rows / own) for rows in LARGER]
     return CostPlan("audit", engine.name, asked, larger, more, notes)
 
@@ -91,7 +92,7 @@ def _expected(banks: Sequence[Bank], pairing: Pairing, workers: int, times: floa
         rows, size = bank.rows * times, row_bytes(bank.read(0, 1))
         read += rows * size * isinstance(bank, StoredBank)
         made += rows * size * (not isinstance(bank, StoredBank))
-        cut = min(MOST_SHARDS, math.ceil(rows / chunk_rows(bank, pairing.ranks)))
+        cut = math.ceil(rows / shard_rows(math.ceil(rows), chunk_rows(bank, pairing.ranks)))
         shards += cut
         spent += [_seconds(bank, pairing, times) / cut] * cut
     memory = rates.PROCESS_BYTES + _CHUNKS_HELD * CHUNK_BYTES

@@ -60,10 +60,6 @@ class ExactSum:
         self.units += other.units
         self.special += other.special
 
-    def copy(self) -> ExactSum:
-        """Return the same sum, on its own."""
-        return ExactSum(self.units, self.special)
-
     def value(self) -> float:
         """Return the sum rounded once, to nearest, ties to even; NaN or infinite where it is.
 
