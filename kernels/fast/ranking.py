@@ -9,40 +9,68 @@ import numpy as np
 from ..contract import F32
 from ..scores import fill_scores
 from .compare import order32
+from .score import cheap_sigmoid
 from .scratch import PIECE, Scratch
 from .uncounted import uncounted
 
-LOWEST: Final = np.iinfo(np.int64).min
 LOWEST_32: Final = np.int32(np.iinfo(np.int32).min)
 
 
 @uncounted
 def exact_keys(code: int, logits: F32, bias: F32, ids: Any, count: int, s: Scratch) -> None:
     """Write the exact scores and keys of ``ids[:count]``, the plain select's arithmetic."""
-    inputs, outputs, scores, keys = s.inputs, s.outputs, s.scores, s.keys
-    ranked, places = s.ranked, s.places
-    for start in range(0, count, PIECE):
-        for n in range(PIECE):
-            inputs[n] = logits[ids[start + n]] if start + n < count else np.float32(0.0)
-        fill_scores(code, inputs, outputs)
-        for n in range(PIECE):
-            scores[start + n] = outputs[n]
-            ranked[start + n], places[start + n] = LOWEST, LOWEST_32
-    for n in range(count):
-        keys[n] = scores[n] + bias[ids[n]]
-        # One integer that orders by key, then by the lower id; ids are below 2^20.
-        place = order32(keys[n])
-        ranked[n] = (place << 20) - np.int64(ids[n])
-        places[n] = np.int32(place)
+    _gather(logits, bias, ids, count, s)
+    for piece in range((count + PIECE - 1) // PIECE):
+        first = piece * PIECE
+        fill_scores(code, s.inputs[first : first + PIECE], s.scores[first : first + PIECE])
+    _order_keys(count, s)
 
 
 @uncounted
-def rank(ranked: Any, places: Any, count: int, order: Any) -> None:
+def few_cheap_keys(logits: F32, bias: F32, ids: Any, count: int, s: Scratch) -> None:
+    """Write the cheap scores and keys of ``ids[:count]``."""
+    _gather(logits, bias, ids, count, s)
+    inputs, scores = s.inputs, s.scores
+    n: Any = np.uint32(0)
+    for _ in range((count + PIECE - 1) // PIECE):
+        for _ in range(PIECE):
+            scores[n] = cheap_sigmoid(inputs[n])
+            n += np.uint32(1)
+    _order_keys(count, s)
+
+
+@uncounted
+def _gather(logits: F32, bias: F32, ids: Any, count: int, s: Scratch) -> None:
+    """Write logits and biases of the experts.
+
+    The loops behind it run over whole pieces, in vectors; what an earlier row left behind the last
+    expert is scored once more and not looked at.
+    """
+    for n in range(count):
+        s.inputs[n] = logits[ids[n]]
+        s.biases[n] = bias[ids[n]]
+
+
+@uncounted
+def _order_keys(count: int, s: Scratch) -> None:
+    """Write keys = scores + biases, and their ``order32``, lowest behind the last."""
+    scores, biases, keys, places, used = s.scores, s.biases, s.keys, s.places, np.uint32(count)
+    n: Any = np.uint32(0)
+    for _ in range((count + PIECE - 1) // PIECE):
+        for _ in range(PIECE):
+            keys[n] = scores[n] + biases[n]
+            place = np.int32(order32(keys[n]))
+            places[n] = place if n < used else LOWEST_32
+            n += np.uint32(1)
+
+
+@uncounted
+def rank(places: Any, ids: Any, count: int, order: Any) -> None:
     """Write into ``order`` the positions of the first ``count`` keys, best first.
 
     Args:
-        ranked: int64, key and id in one.
-        places: int32, the key alone; both are lowest from ``count`` on.
+        places: int32, keys by ``order32``; lowest from ``count`` to the end of its piece.
+        ids: the keys' experts: of equal keys the lower id is first.
         count: how many.
         order: written.
     """
@@ -57,21 +85,20 @@ def rank(ranked: Any, places: Any, count: int, order: Any) -> None:
         total += np.int64(above)
     if 2 * total == count * (count - 1):
         return
-    # Equal keys: the lower id is first.
     for n in range(count):
-        value = ranked[n]
         before: Any = 0
         for other in range(count):
-            before += np.int64(ranked[other] > value)
+            before += np.int64(places[other] > places[n])
+            before += np.int64(places[other] == places[n] and ids[other] < ids[n])
         order[before] = n
 
 
 @uncounted
-def rank_again(ranked: Any, places: Any, count: int, order: Any) -> None:
+def rank_again(places: Any, ids: Any, count: int, order: Any) -> None:
     """Rank B's experts, given in A's order: mostly they are in B's order already."""
     for n in range(count - 1):
-        if ranked[n] <= ranked[n + 1]:
-            rank(ranked, places, count, order)
+        if places[n] < places[n + 1] or (places[n] == places[n + 1] and ids[n] > ids[n + 1]):
+            rank(places, ids, count, order)
             return
     for n in range(count):
         order[n] = n

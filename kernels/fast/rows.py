@@ -2,8 +2,9 @@
 
 Work whose result is known is left out; what is left is the plain selects' own arithmetic. A screen
 (``screen``) proves of most experts that they are in neither side's first K + 1. The others
-(some 20 to 30 of 896) get exact keys and are ranked. A row that is not finite, or has too many
-experts near the boundary, is left to the plain path.
+(some 20 to 30 of 896) get exact keys and are ranked; where only the sets are asked for, cheap keys
+of these few decide nearly every row. A row that is not finite, or has too many experts near the
+boundary, is left to the plain path.
 """
 
 from __future__ import annotations
@@ -16,16 +17,15 @@ from ..contract import F32
 from ..select_weights import EngineRule, finish
 from .compare import DIFFERENT, PLAIN, order32, row_code, row_weight_ulp
 from .prefetch import prefetch_row
-from .ranking import LOWEST, LOWEST_32, exact_keys, rank, rank_again
+from .ranking import LOWEST_32, exact_keys, few_cheap_keys, rank, rank_again
+from .reach import find_sums, find_values
 from .scratch import CANDIDATES, RowOutputs, Scratch
 from .screen import (
     LANES,
-    candidates,
     cheap_keys,
     lane_maxima,
     near_threshold,
     tangent,
-    tangent_candidates,
     tangent_maxima,
     threshold,
 )
@@ -51,10 +51,14 @@ def _move_tangent(bias: F32, shifts: F32, state: Any) -> None:
 
 
 @uncounted
-def _by_tangent(
-    logits: F32, bias: F32, code: int, count: int, slack: float, top_bias: float, s: Scratch
-) -> Any:
-    """Find, score and rank the candidates of a row; their number, 0 unproven, -1 not finite."""
+def _fits(state: Any) -> bool:
+    """The tangent is left alone where it misses most rows."""
+    return bool(state[6] <= 16.0 + 0.5 * state[5])
+
+
+@uncounted
+def _by_tangent(logits: F32, count: int, s: Scratch) -> Any:
+    """Find the candidates of a row; their number, 0 too many, -1 not finite."""
     state, used = s.state, min(len(logits), LANES)
     if not tangent_maxima(logits, s.shifts, s.highest):
         return -1
@@ -65,35 +69,29 @@ def _by_tangent(
     if limit != limit:
         return 0
     state[4] = np.float64(limit)
-    total = tangent_candidates(logits, s.shifts, s.highest, limit, s.lanes, s.found)
-    if total > CANDIDATES:
-        return 0
-    exact_keys(code, logits, bias, s.found, total, s)
-    rank(s.ranked, s.places, total, s.order)
-    # z of an excluded expert is below the limit up to two roundings.
-    z = np.float64(limit) + 2.0**-22 * (abs(np.float64(limit)) + state[3] + 1.0)
-    highest_out = max(state[0] + state[1] * (z - state[2]), 0.5 + top_bias)
-    if np.float64(s.keys[s.order[count]]) <= highest_out + 4.0 * slack:
-        return 0
-    state[6] -= 1.0
-    return total
+    total = find_sums(logits, s.shifts, limit, s.found)
+    return total if total <= CANDIDATES else 0
 
 
 @uncounted
-def _by_cheap_keys(logits: F32, bias: F32, code: int, count: int, slack: float, s: Scratch) -> Any:
-    """The same from cheap keys; 0 where too many experts are near the limit, -1 not finite."""
-    experts = len(logits)
+def _highest_out(state: Any, top_bias: float) -> Any:
+    """What no key of an expert that the tangent left out exceeds, up to its rounding."""
+    # z of such an expert is below the limit up to two roundings.
+    limit = state[4]
+    z = limit + 2.0**-22 * (abs(limit) + state[3] + 1.0)
+    return max(state[0] + state[1] * (z - state[2]), 0.5 + top_bias)
+
+
+@uncounted
+def _by_cheap_keys(logits: F32, bias: F32, count: int, slack: float, s: Scratch) -> Any:
+    """The same from cheap keys of all experts."""
     if not cheap_keys(logits, bias, s.cheap):
         return -1
     lane_maxima(s.cheap, s.highest)
-    low = np.float64(threshold(s.highest, min(experts, LANES), count + 1)) - 2.0 * slack
+    low = np.float64(threshold(s.highest, min(len(logits), LANES), count + 1)) - 2.0 * slack
     limit = np.float32(low) - np.float32(2.0e-7) * abs(np.float32(low))
-    total = candidates(s.cheap, experts, s.highest, limit, s.lanes, s.found)
-    if total > CANDIDATES:
-        return 0
-    exact_keys(code, logits, bias, s.found, total, s)
-    rank(s.ranked, s.places, total, s.order)
-    return total
+    total = find_values(s.cheap, limit, s.found)
+    return total if total <= CANDIDATES else 0
 
 
 @uncounted
@@ -103,15 +101,56 @@ def _screened(
     """Candidates of a row, scored and ranked by A; 0 or less: the plain path."""
     state = s.state
     total: Any = 0
-    # The tangent is left alone where it misses most rows.
-    if state[6] <= 16.0 + 0.5 * state[5]:
-        total = _by_tangent(logits, bias, code, count, slack, top_bias, s)
+    if _fits(state):
+        total = _by_tangent(logits, count, s)
+        if total > 0:
+            exact_keys(code, logits, bias, s.found, total, s)
+            rank(s.places, s.found, total, s.order)
+            above = np.float64(s.keys[s.order[count]]) - _highest_out(state, top_bias)
+            if above > 4.0 * slack:
+                state[6] -= 1.0
+            else:
+                total = 0
     if total == 0:
-        total = _by_cheap_keys(logits, bias, code, count, slack, s)
+        total = _by_cheap_keys(logits, bias, count, slack, s)
+        if total > 0:
+            exact_keys(code, logits, bias, s.found, total, s)
+            rank(s.places, s.found, total, s.order)
     if total > 0:
         state[7] += np.float64(logits[s.found[s.order[count - 1]]])
         state[8] += 1.0
     return total
+
+
+@uncounted
+def _same_by_cheap_keys(
+    logits: F32, bias: F32, count: int, slack: float, top_bias: float, s: Scratch
+) -> bool:
+    """Whether the candidates' cheap keys alone prove that both sides select one set.
+
+    Each side's key is within ``slack`` of the cheap one, so a gap of more than 2 ``slack`` between
+    the cheap keys K and K + 1 leaves no other order to either side.
+    """
+    state, below = s.state, -np.inf
+    total: Any = 0
+    if _fits(state):
+        total = _by_tangent(logits, count, s)
+        # One more slack than for exact keys.
+        below = _highest_out(state, top_bias) + 5.0 * slack
+    if total == 0:
+        total, below = _by_cheap_keys(logits, bias, count, slack, s), -np.inf
+    if total <= 0:
+        return False
+    few_cheap_keys(logits, bias, s.found, total, s)
+    rank(s.places, s.found, total, s.order)
+    last, after = np.float64(s.keys[s.order[count - 1]]), np.float64(s.keys[s.order[count]])
+    if after <= below:
+        return False
+    if below > -np.inf:
+        state[6] -= 1.0
+    state[7] += np.float64(logits[s.found[s.order[count - 1]]])
+    state[8] += 1.0
+    return bool(last - after > 2.0 * slack)
 
 
 @uncounted_nogil
@@ -178,10 +217,10 @@ def gate_rows(
         move = np.float64(keys[count]) - np.float64(key_next)
         out.shift[row] = move - (np.float64(keys[count - 1]) - np.float64(key_last))
         if known:
-            s.ranked[count], s.places[count] = LOWEST, LOWEST_32
-            rank_again(s.ranked, s.places, count, order)
+            s.places[count] = LOWEST_32
+            rank_again(s.places, first, count, order)
         else:
-            rank(s.ranked, s.places, total, order)
+            rank(s.places, first, total, order)
             twice += 1
         for n in range(count):
             chosen[n] = first[order[n]]
@@ -218,8 +257,8 @@ def set_rows(
 ) -> int:
     """Tell of rows span[0]..span[1] whether both rules select the same set.
 
-    As ``gate_rows`` without weights and margins: where the boundary of A is wider than the window,
-    B's keys are not needed at all.
+    As ``gate_rows`` without weights and margins: first by cheap keys; where these are too close,
+    exact keys of A, and where the boundary of A is not wider than the window, those of B.
 
     Args:
         logits: [row, expert] float32.
@@ -245,18 +284,20 @@ def set_rows(
         line = logits[row]
         if row + 1 < span[1]:
             prefetch_row(logits.ctypes.data, row + 1, 4 * experts)
+        answers[row] = SAME
+        if _same_by_cheap_keys(line, bias, count, slack, top_bias, s):
+            continue
         total = _screened(line, bias, rule_a.score, count, slack, top_bias, s)
         if total <= 0:
             answers[row] = UNDECIDED
             continue
-        answers[row] = SAME
         margin = np.float64(keys[order[count - 1]]) - np.float64(keys[order[count]])
         if margin > window and window >= 0.0:
             continue
         for n in range(total):
             first[n] = found[order[n]]
         exact_keys(rule_b.score, line, bias, first, total, s)
-        rank(s.ranked, s.places, total, order)
+        rank(s.places, first, total, order)
         twice += 1
         for n in range(count):
             if order[n] >= count:

@@ -32,7 +32,7 @@ class RowOutputs(NamedTuple):
 class Scratch(NamedTuple):
     """Memory of one call of ``gate_rows``.
 
-    ``cheap``, ``highest``, ``lanes``, ``found``: of the screens. ``inputs`` .. ``order``: of the
+    ``cheap``, ``highest``, ``found``: of the screens. ``inputs`` .. ``order``: of the
     candidates, A's or B's. ``first`` .. ``weights``: of one row's
     results. ``shifts`` and ``state``: the tangent, which decides only how fast a row
     is: s(X), s'(X), X, the largest |shift|, the last limit, rows tried and missed, and the sum and
@@ -41,13 +41,11 @@ class Scratch(NamedTuple):
 
     cheap: Any
     highest: Any
-    lanes: Any
     found: Any
     inputs: Any
-    outputs: Any
+    biases: Any
     scores: Any
     keys: Any
-    ranked: Any
     places: Any
     order: Any
     shifts: Any
@@ -71,13 +69,11 @@ def make_scratch(experts: int, slots: int) -> Scratch:
     return Scratch(
         cheap=cheap,
         highest=np.empty(LANES, np.float32),
-        lanes=np.empty(LANES + 1, np.uint32),
         found=np.zeros(len(cheap) + 1, np.uint32),
-        inputs=np.empty(PIECE, np.float32),
-        outputs=np.empty(PIECE, np.float32),
+        inputs=np.zeros(CANDIDATES, np.float32),
+        biases=np.zeros(CANDIDATES, np.float32),
         scores=np.empty(CANDIDATES, np.float32),
         keys=np.empty(CANDIDATES, np.float32),
-        ranked=np.empty(CANDIDATES, np.int64),
         places=np.empty(CANDIDATES, np.int32),
         order=np.empty(CANDIDATES, np.int64),
         shifts=np.empty(experts, np.float32),

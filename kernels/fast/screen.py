@@ -97,26 +97,6 @@ def near_threshold(highest: F32, used: int, guess: Any, least: int, most: int) -
 
 
 @uncounted
-def tangent_candidates(
-    logits: F32, shifts: F32, highest: F32, limit: Any, lanes: Any, found: Any
-) -> Any:
-    """Write the experts whose z reaches the limit; return how many."""
-    used: Any = 0
-    for lane in range(min(LANES, len(logits))):
-        lanes[used] = lane
-        used += np.int64(highest[lane] >= limit)
-    count: Any = 0
-    experts = np.uint32(len(logits))
-    for n in range(used):
-        i = lanes[n]
-        while i < experts:
-            found[count] = i
-            count += np.int64(logits[i] + shifts[i] >= limit)
-            i += np.uint32(LANES)
-    return count
-
-
-@uncounted
 def cheap_keys(logits: F32, bias: F32, keys: F32) -> bool:
     """Write cheap keys [expert]; False where a logit is not finite."""
     worst = np.uint32(0)
@@ -160,21 +140,3 @@ def threshold(highest: F32, used: int, count: int) -> Any:
         else:
             high = middle
     return low
-
-
-@uncounted
-def candidates(keys: F32, experts: int, highest: F32, limit: Any, lanes: Any, found: Any) -> Any:
-    """Write the experts whose cheap key reaches the limit; return how many."""
-    used: Any = 0
-    for lane in range(min(LANES, experts)):
-        lanes[used] = lane
-        used += np.int64(highest[lane] >= limit)
-    count: Any = 0
-    lines = (experts + LANES - 1) // LANES
-    for n in range(used):
-        i = lanes[n]
-        for _ in range(lines):
-            found[count] = i
-            count += np.int64(keys[i] >= limit)
-            i += np.uint32(LANES)
-    return count

@@ -123,6 +123,33 @@ def test_screens_follow_the_rows(scale: float, spread: float) -> None:
     check(("standalone", "fused"), logits, bias, K3)
 
 
+def test_keys_above_the_line_of_saturated_logits_are_not_left_out() -> None:
+    """A tangent ranks by logits: 24 saturated experts hide 17 that a bias puts above them.
+
+    The last two of these are a tie for one form and none for the other, so that a screen that
+    forgets them tells the wrong thing of the sets too.
+    """
+    rng = np.random.default_rng(13)
+    logits = rng.standard_normal((400, 896)).astype(np.float32)
+    bias = (rng.standard_normal(896) * 0.02).astype(np.float32)
+    lifted = np.arange(100, 117)
+    bias[lifted] = 0.25
+    logits[:, lifted] = -5.0
+    line = (2.0 + np.arange(4096) * 2.0**-22).astype(np.float32)[None]
+    a, b = score("exp", line)[0] + bias[100], score("tanh", line)[0] + bias[100]
+    tied = np.flatnonzero((a[1:] == a[:-1]) & (b[1:] > b[:-1]))
+    assert len(tied) > 42
+    rows = np.arange(64, 400, 8)
+    for row, place in zip(rows, tied[: len(rows)], strict=True):
+        others = rng.choice(np.setdiff1d(np.arange(896), lifted), 24, replace=False)
+        logits[row, others] = 20.0
+        logits[row, lifted[:15]] = 2.5
+        logits[row, lifted[15:]] = line[0, place : place + 2]
+    got = check(("standalone", "fused"), logits, bias, K3)
+    assert (np.flatnonzero(got.code == DIFFERENT) == rows).all()
+    assert got.plain_rows == 0
+
+
 def test_groups_softmax_and_other_functions_take_the_plain_path() -> None:
     rng = np.random.default_rng(4)
     logits = rng.standard_normal((9, 256), np.float32)
