@@ -153,6 +153,22 @@ def _split(spec: str) -> tuple[str, dict[str, str]]:
     return f"{match[1]}:{match[2]}", parse_spec(f"{match[1]}{match[3]}")[1]
 
 
+def can_be_made_elsewhere(spec: str) -> bool:
+    """Whether another process makes the path of this spec: False where it is registered here only.
+
+    Raises:
+        InputError: the spec has another form, or an option twice.
+    """
+    entry = _entries.get(_split(spec)[0])
+    return entry is None or entry.origin != "registered"
+
+
+def names_a_path(spec: str) -> bool:
+    """Whether a spec has the name of a known path, or is ``module:factory``; nothing is loaded."""
+    match = _IMPORTED.fullmatch(spec)
+    return _is_known(spec.partition(":")[0]) or match is not None
+
+
 def _is_known(name: str) -> bool:
     return name in _entries or name in _points()
 

@@ -95,6 +95,8 @@ def _notes(plan: GatePlan, banks: Sequence[Bank], engine: Engine) -> list[str]:
         texts.append(RAY_NOTE)
     if any(isinstance(bank, StoredBank) for bank in banks):
         texts.append("files are read as fast as from the page cache")
+    if any(side.runs for side in plan.sides()):
+        texts.append("what a path itself takes is not known and not counted")
     if plan.device != "cpu":
         texts.append("rows are made on the GPU; ones that the host makes or reads take longer")
     return texts

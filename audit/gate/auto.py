@@ -114,13 +114,15 @@ def auto_gate(
     seen = max(w.differing_units for w in observed.widths if w.width in need.widths)
     many = rows_planned(policy.set_rate, policy.confidence, len(observed.widths), predicted, seen)
     plan, sources = _plan(need, many.rows, seed, policy)
-    merged, _ = run_plan(plan, engine, work, progress)
-    found = gate_outcomes(plan, sources, merged, alike=need.groups, banks_before=len(banks))
+    ran = run_plan(plan, engine, work, progress)
+    found = gate_outcomes(
+        plan, sources, ran.merged, alike=need.groups, banks_before=len(banks), not_run=ran.not_run
+    )
     return AutoGate(
         outcomes=found,
-        lines=source_lines([bank.name for bank in sources], merged),
+        lines=source_lines([bank.name for bank in sources], ran.merged),
         record=_told(plan, sources, need, many),
-        limitations=_limitations(plan, merged, banks, need),
+        limitations=_limitations(plan, ran.merged, banks, need),
     )
 
 
@@ -197,10 +199,10 @@ def _plan(need: _Need, rows: int, seed: int, policy: Policy) -> tuple[GatePlan, 
 def _pilot(need: _Need, policy: Policy, seed: int) -> float | None:
     """The largest predicted rate of a group of widths, two standard errors up; None if unknown."""
     plan, _ = _plan(need, max(PILOT_ROWS, len(need.sources)), seed + 1, policy)
-    merged, _ = run_plan(plan, ONE_PROCESS)
+    ran = run_plan(plan, ONE_PROCESS)
     rates = []
     for width in plan.widths:
-        margins = pooled(merged, lambda key, w=width: key[1] == w).margins
+        margins = pooled(ran.merged, lambda key, w=width: key[1] == w).margins
         found = predict(margins, 0, margins.rows)
         if found.rate is not None and margins.below:
             rates.append(found.rate * (1 + 2 / margins.below**0.5))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -12,8 +13,10 @@ from ...kernels.fast.compare import DIFFERENT, PLAIN, REORDERED, ULP_BINS
 from ...kernels.fast.gate import PairedRows, PairedSelect, histogram_of
 from ...kernels.fast.plain import compare_pairs
 from ...kernels.fast.recorded import Outputs, compare_recorded
-from ..launching import front_weights
+from ..launching import PathError, front_weights
 from ..tally import AlikeRows
+from .path_rows import PathRows
+from .path_sides import paths_of
 from .plan import GatePlan, Shard
 from .shard import (
     BLOCK_ROWS,
@@ -36,23 +39,41 @@ class ShardRunner:
         self.plan = plan
         self._judge = ShardJudge(plan)
         self._sides, self._policy = self._judge.sides, self._judge.policy
-        self._pairs: dict[tuple[int, int], PairedSelect] = {}
+        self._paths = paths_of(self._sides)
+        self._compare: dict[tuple[int, int], Callable[[RowBlock], PairedRows]] = {}
 
-    def _pair(self, number: int, width: int) -> PairedSelect:
-        if (number, width) not in self._pairs:
-            bank = self._judge.bank(number)
-            self._pairs[number, width] = PairedSelect(
-                self._sides[0].rule(width),
-                self._sides[1].rule(width),
-                front_weights(bank).bias,
-                bank.geometry,
-                bank.scoring,
-                self.plan.windows[number][self.plan.widths.index(width)],
-            )
-        return self._pairs[number, width]
+    def _compared(self, shard: Shard, block: RowBlock) -> PairedRows:
+        """Both sides of a block that holds logits, at the shard's width."""
+        place = shard.bank, shard.width
+        if place not in self._compare:
+            self._compare[place] = self._comparison(*place)
+        return self._compare[place](block)
+
+    def _comparison(self, number: int, width: int) -> Callable[[RowBlock], PairedRows]:
+        bank = self._judge.bank(number)
+        if self._paths:
+            return PathRows(bank, self._sides, self._paths, width).run
+        pair = PairedSelect(
+            self._sides[0].rule(width),
+            self._sides[1].rule(width),
+            front_weights(bank).bias,
+            bank.geometry,
+            bank.scoring,
+            self.plan.windows[number][self.plan.widths.index(width)],
+        )
+        return lambda block: pair.run(logits_of(block), threads=1)
 
     def run(self, shard: Shard) -> ShardResult:
-        """Return the counts and certificates of one shard; the same bits wherever it runs."""
+        """Return the counts and certificates of one shard; the same bits wherever it runs.
+
+        Where a path raised, the result says so, and counts nothing.
+        """
+        try:
+            return self._run(shard)
+        except PathError as error:
+            return ShardResult(not_run=str(error))
+
+    def _run(self, shard: Shard) -> ShardResult:
         result = ShardResult()
         bank, recorded = self._judge.bank(shard.bank), self._sides[0].recorded is not None
         sample = sampled_rows(self.plan, shard)
@@ -65,7 +86,7 @@ class ShardRunner:
                 rows = compare_recorded(self._outputs(block), bank.geometry.experts)
             else:
                 block = at_logits(bank, bank.read(start, stop))
-                rows = self._pair(shard.bank, shard.width).run(logits_of(block), threads=1)
+                rows = self._compared(shard, block)
             chosen = sample[(sample >= start) & (sample < stop)] - start
             pending.append(self._block(result, shard, block, rows, chosen))
             if sum(len(part.rows) for part in pending) >= BLOCK_ROWS:

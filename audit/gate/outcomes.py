@@ -21,6 +21,7 @@ def gate_outcomes(
     merged: Merged,
     absent: str | None = None,
     *,
+    not_run: Mapping[tuple[int, int], str] | None = None,
     alike: Mapping[int, Sequence[int]] | None = None,
     banks_before: int = 0,
 ) -> list[BankOutcome]:
@@ -29,8 +30,9 @@ def gate_outcomes(
     Args:
         plan: what was run.
         banks: of the plan.
-        merged: counts by (bank, width); none where the device is not here.
-        absent: why the device is not here; each width is then recorded as not run.
+        merged: counts by (bank, width); none where nothing was run.
+        absent: why nothing was run; each width is then recorded as not run.
+        not_run: by (bank, width), why its rows could not be run.
         alike: by width of the plan, the widths that its rows stand for, because both selects are
             the same arithmetic there; None: each for itself.
         banks_before: banks of an audit whose units are counted beside these.
@@ -42,8 +44,7 @@ def gate_outcomes(
             result = merged.get((number, width))
             for told in (alike or {}).get(width, (width,)):
                 reason = "" if result else "no rows of this bank fall to it"
-                if absent is not None:
-                    reason = absent
+                reason = absent or (not_run or {}).get((number, width), reason)
                 outcome.coverage.append(Coverage(bank.name, told, not reason, reason))
                 if result is not None:
                     _add(outcome, result, told, banks_before)

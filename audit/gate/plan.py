@@ -19,6 +19,7 @@ from ..environment import code_digest
 from ..launching import front_weights
 from ..policy import Policy, effective_policy
 from .device_plan import DevicePlan, make_device_plan
+from .path_sides import declared_of
 from .sides import Side, parse_side, proven_window
 
 SHARD_ROWS: Final = 16384
@@ -62,6 +63,7 @@ class GatePlan:
         code: digest of the package's sources; shards of other code are never taken over.
         device: ``cpu`` or ``cuda``.
         device_plan: the device and its proven bounds; None on the CPU, or without a device.
+        paths: what the sides that are paths declare; None for selects.
     """
 
     banks: tuple[str, ...]
@@ -78,6 +80,7 @@ class GatePlan:
     code: str
     device: str = "cpu"
     device_plan: DevicePlan | None = None
+    paths: tuple[str | None, ...] = (None, None)
 
     @property
     def digest(self) -> str:
@@ -106,7 +109,7 @@ class GatePlan:
     def from_json(text: str) -> GatePlan:
         """The plan of ``json.dumps(asdict(plan))``."""
         values = json.loads(text)
-        for name in ("banks", "digests", "rows", "widths"):
+        for name in ("banks", "digests", "rows", "widths", "paths"):
             values[name] = tuple(values[name])
         values["windows"] = tuple(tuple(line) for line in values["windows"])
         if values["device_plan"] is not None:
@@ -170,6 +173,7 @@ def make_plan(
         code=code_digest(),
         device=device,
         device_plan=make_device_plan(_device_forms(banks, sides, widths)) if on_device else None,
+        paths=declared_of(sides),
     )
     return plan, banks
 
@@ -297,7 +301,7 @@ def _windows(
     bank: Bank, sides: tuple[Side, Side], widths: Sequence[int], device: str
 ) -> tuple[float | None, ...]:
     """By width: the window of CPU selects; the device proves its rows by its own bounds."""
-    if device != "cpu" or any(side.recorded is not None for side in sides):
+    if device != "cpu" or any(side.recorded is not None or side.runs for side in sides):
         return tuple(None for _ in widths)
     bias = front_weights(bank).bias
     rules = [(sides[0].rule(width), sides[1].rule(width)) for width in widths]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...banks.bank import Bank
@@ -22,7 +23,9 @@ from ..summary import facts_of, summarise
 from ..verdict import judge
 from .device_texts import device_limitations
 from .histograms import gate_histograms
-from .outcomes import checked_text, gate_outcomes, left_out_text
+from .outcomes import Merged, checked_text, gate_outcomes, left_out_text
+from .path_rows import why_paths_refuse
+from .path_sides import check_elsewhere
 from .plan import (
     DEFAULT_ROWS,
     DEFAULT_SOURCE,
@@ -34,6 +37,7 @@ from .record import gate_record
 from .result import GateResult
 from .shard import MOST_MERGED, ShardResult
 from .shard_file import read_shard
+from .sides import parse_side
 from .workers import Progress, run_shards, tell_plan
 
 
@@ -56,13 +60,14 @@ def run_gate(
     sample_every: int | None = None,
     progress: Progress | None = None,
 ) -> GateResult:
-    """Run two selects over many rows and judge every difference.
+    """Run two selects or paths over many rows and judge every difference.
 
     Args:
         baseline: the select that exists, such as ``topk_sigmoid`` or ``hf:bias=bf16``; ``auto``
-            takes ``fused`` up to 8 rows and ``standalone`` above. ``recorded:name=NAME`` on both
+            takes ``fused`` up to 8 rows and ``standalone`` above. A path, such as ``torch_topk`` or
+            ``mypkg.front:MyRoute``, is run on the rows' logits. ``recorded:name=NAME`` on both
             sides takes outputs that the bank carries, and reads logits of few rows only.
-        candidate: the select that would replace it.
+        candidate: the select or path that would replace it.
         source: a generator, ``k3-mini``, ``resample:...``, a bank directory, or several.
         rows: split evenly over the banks, and each bank's over the widths; None takes all rows.
         widths: rows per launch, each in 1..20.
@@ -88,6 +93,8 @@ def run_gate(
     _check_device(device)
     check_work(work)
     runs_on = make_engine(engine, workers, address)
+    sides = parse_side(baseline, "baseline", device), parse_side(candidate, "candidate", device)
+    check_elsewhere(sides, processes=engine != "local" or (workers or 1) > 1, kept=work is not None)
     began = time.perf_counter()
     absent = unavailable() if device == "cuda" else None
     plan, banks = make_plan(
@@ -98,11 +105,10 @@ def run_gate(
     limits = Policy.model_validate(plan.policy)
     if sample is not None:
         check_sample(*sample, 0, 1)
-    merged: dict[tuple[int, int], ShardResult] = {}
-    reused = 0
-    if absent is None:
-        merged, reused = run_plan(plan, runs_on, work, progress)
-    outcomes = gate_outcomes(plan, banks, merged, absent)
+    absent = absent or why_paths_refuse(banks, plan.sides(), plan.widths)
+    ran = GateRun() if absent is not None else run_plan(plan, runs_on, work, progress)
+    merged = ran.merged
+    outcomes = gate_outcomes(plan, banks, merged, absent, not_run=ran.not_run)
     histograms = gate_histograms(outcomes, merged)
     facts = facts_of(outcomes, _limitations(plan, banks, merged))
     observed = summarise(Histograms(histograms), None, facts, limits)
@@ -110,7 +116,7 @@ def run_gate(
     record = gate_record(plan, banks, merged, observed, verdict, limits, sample, device)
     certificates = [c for result in merged.values() for c in result.certificates]
     seconds = time.perf_counter() - began
-    return GateResult(record, swaps_table(certificates), histograms, verdict, reused, seconds)
+    return GateResult(record, swaps_table(certificates), histograms, verdict, ran.reused, seconds)
 
 
 def plan_gate(
@@ -150,13 +156,28 @@ def _check_device(device: str) -> None:
         raise InputError("device", device, "cpu or cuda", "gate")
 
 
+@dataclass(frozen=True)
+class GateRun:
+    """What the shards of a plan came to.
+
+    Attributes:
+        merged: results by (bank, width) of which every row was run.
+        not_run: by (bank, width), why its rows could not all be run; nothing of it is counted.
+        reused: shards that an earlier run had finished.
+    """
+
+    merged: Mapping[tuple[int, int], ShardResult] = field(default_factory=dict)
+    not_run: Mapping[tuple[int, int], str] = field(default_factory=dict)
+    reused: int = 0
+
+
 def run_plan(
     plan: GatePlan,
     engine: Engine,
     work: str | Path | None = None,
     progress: Progress | None = None,
-) -> tuple[dict[tuple[int, int], ShardResult], int]:
-    """Run a plan's missing shards; return results by (bank, width), and the shards found finished.
+) -> GateRun:
+    """Run a plan's missing shards and merge the results of all.
 
     Raises:
         InputError: the work directory cannot be written, or the engine is not there.
@@ -165,7 +186,12 @@ def run_plan(
     with work_directory(work, plan.digest[:20]) as directory:
         tell_plan(directory, plan)
         reused = run_shards(plan, directory, engine, progress)
-        return _merge(plan, directory), reused
+        found = _merge(plan, directory)
+    return GateRun(
+        {place: result for place, result in found.items() if not result.not_run},
+        {place: result.not_run for place, result in found.items() if result.not_run},
+        reused,
+    )
 
 
 def _merge(plan: GatePlan, directory: Path) -> dict[tuple[int, int], ShardResult]:
@@ -184,9 +210,7 @@ def _merge(plan: GatePlan, directory: Path) -> dict[tuple[int, int], ShardResult
     return merged
 
 
-def _limitations(
-    plan: GatePlan, banks: Sequence[Bank], merged: dict[tuple[int, int], ShardResult]
-) -> list[str]:
+def _limitations(plan: GatePlan, banks: Sequence[Bank], merged: Merged) -> list[str]:
     """What a signature must disclose whatever the figures are."""
     texts = []
     generated = [b for b in banks if b.header.provenance.get("model") == "none: generated rows"]
@@ -200,6 +224,11 @@ def _limitations(
     if plan.device != "cpu":
         return texts + device_limitations(plan)
     for side, name in zip(plan.sides(), ("baseline", "candidate"), strict=True):
-        if side.recorded is None:
+        if side.runs:
+            texts.append(
+                f"{name} {side.spec} is run once on each row, from the logits on and on one rank: "
+                "an audit tells whether its runs repeat, its ranks agree and its launches interact"
+            )
+        elif side.recorded is None:
             texts.append(f"{name} {side.spec} is CPU arithmetic, not the kernel on its device")
     return texts

@@ -47,6 +47,7 @@ class ShardResult:
         echo: rows on which both sides agree and differ from the reference beyond the window.
         bits_equal: by output, whether every bit was the same.
         left_out: certificates beyond ``MOST_CERTIFICATES``.
+        not_run: why the rows could not be run; empty where they were. Its counts mean nothing.
     """
 
     tally: Tally = field(default_factory=Tally)
@@ -62,6 +63,7 @@ class ShardResult:
     bits_equal: dict[str, bool] = field(default_factory=lambda: {"ids": True, "weights": True})
     certificates: list[dict[str, Any]] = field(default_factory=list)
     left_out: int = 0
+    not_run: str = ""
 
     def merge(self, other: ShardResult) -> None:
         """Add another shard of the same bank and width."""
@@ -78,6 +80,7 @@ class ShardResult:
             self.bits_equal[name] = self.bits_equal[name] and other.bits_equal[name]
         self.certificates += other.certificates
         self.left_out += other.left_out
+        self.not_run = self.not_run or other.not_run
 
     def keep_gravest(self, most: int) -> None:
         """Keep so many certificates, the gravest, of equal ones the first; count the others."""

@@ -30,8 +30,9 @@ def tell_plan(directory: Path, plan: GatePlan) -> None:
 
 
 def missing_shards(directory: Path, plan: GatePlan) -> list[Shard]:
-    """Shards without a finished result."""
-    return [shard for shard in plan.shards() if read_shard(directory, plan, shard) is None]
+    """Shards without a finished result; one that could not be run is tried again."""
+    found = ((shard, read_shard(directory, plan, shard)) for shard in plan.shards())
+    return [shard for shard, result in found if result is None or result.not_run]
 
 
 def run_shards(

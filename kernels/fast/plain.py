@@ -89,8 +89,16 @@ def _keys(
     return score(form, select_logits(rule, logits)) + select_bias(rule, bias)
 
 
+def boundary_margins(
+    rule: SelectArithmetic, logits: F32, bias: F32, geometry: Geometry, scoring: ScoringRule
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+    """Steps [row] (-1: undefined) and margin [row] (NaN) between the rule's keys K and K + 1."""
+    steps, margin, _ = _margins((rule, None), logits, bias, geometry, scoring)
+    return steps, margin
+
+
 def _margins(
-    rules: tuple[SelectArithmetic, SelectArithmetic],
+    rules: tuple[SelectArithmetic, SelectArithmetic | None],
     logits: F32,
     bias: F32,
     geometry: Geometry,
@@ -101,7 +109,8 @@ def _margins(
     steps, margin, shift = np.full(rows, -1), np.full(rows, np.nan), np.full(rows, np.nan)
     with np.errstate(all="ignore"):
         keys_a = _keys(rules[0], logits, bias, geometry, scoring)
-        keys_b = _keys(rules[1], logits, bias, geometry, scoring)
+        other = rules[1]
+        keys_b = None if other is None else _keys(other, logits, bias, geometry, scoring)
     if keys_a is None:
         return steps, margin, shift
     finite = np.isfinite(logits).all(axis=1) & np.isfinite(keys_a).all(axis=1)
@@ -114,8 +123,8 @@ def _margins(
     steps[usable] = _order(edge)[:, 1] - _order(edge)[:, 0]
     margin[usable] = wide[:, 1] - wide[:, 0]
     if keys_b is not None:
-        other = np.take_along_axis(keys_b[usable], pair, axis=1).astype(np.float64)
+        moved = np.take_along_axis(keys_b[usable], pair, axis=1).astype(np.float64)
         with np.errstate(invalid="ignore"):
-            move = (other[:, 0] - wide[:, 0]) - (other[:, 1] - wide[:, 1])
+            move = (moved[:, 0] - wide[:, 0]) - (moved[:, 1] - wide[:, 1])
         shift[usable] = np.where(np.isfinite(move), move, np.nan)
     return steps, margin, shift

@@ -279,7 +279,7 @@ def test_units_of_the_gate_are_not_those_of_the_audit() -> None:
         "standalone", "radix_bf16", "normal:geometry=mini",
         rows=300, widths=(9,), seed=0, policy=Policy(),
     )  # fmt: skip
-    merged, _ = run_plan(plan, LocalEngine())
+    merged = run_plan(plan, LocalEngine()).merged
     (outcome,) = gate_outcomes(plan, banks, merged, alike={9: (9, 12)}, banks_before=3)
     assert set(outcome.tallies) == {9, 12}
     events = outcome.tallies[12].events
