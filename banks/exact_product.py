@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
 import ml_dtypes
@@ -71,6 +72,18 @@ class PreparedWeight:
             self.original.astype(np.float64), (_SIGNIFICAND - _log2_ceiling(self.k)) // 2
         )
 
+    @cached_property
+    def plain(self) -> F64:
+        """The weight [out, k] as float64, made when it is first asked for."""
+        return self.original.astype(np.float64)
+
+    @cached_property
+    def norms(self) -> F64:
+        """Euclidean norm [out] of each row; what is not finite stays so."""
+        with np.errstate(all="ignore"):
+            found: F64 = np.sqrt(np.einsum("ok,ok->o", self.plain, self.plain))
+        return found
+
     def rows(self, start: int, stop: int) -> PreparedWeight:
         """Return output rows start..stop as their own weight, sharing memory (N-split)."""
         if not 0 <= start < stop <= self.out:
@@ -120,7 +133,7 @@ def exact_product(
     """
     prepared = weight if isinstance(weight, PreparedWeight) else PreparedWeight(weight)
     _checked(x, "x")
-    first, last = _column_range(columns, prepared.k)
+    first, last = column_range(columns, prepared.k)
     if x.shape[1] == prepared.k:
         x = x[:, first:last]
     elif x.shape[1] != last - first:
@@ -130,7 +143,7 @@ def exact_product(
     left = _split(values, _SIGNIFICAND - _log2_ceiling(last - first) - whole.bits)
     parts = np.matmul(
         left.slices[:, np.newaxis], whole.slices[:, :, first:last].transpose(0, 2, 1)
-    ).reshape(-1, len(x), prepared.out)
+    ).reshape(len(left.slices) * len(whole.slices), len(x), prepared.out)
     if len(parts) == 1 and not len(left.value) and not len(whole.value):
         result: F64 = parts[0] + 0.0
     else:
@@ -154,7 +167,12 @@ def _checked(array: npt.NDArray[Any], what: str) -> npt.NDArray[Any]:
     return array
 
 
-def _column_range(columns: slice | None, k: int) -> tuple[int, int]:
+def column_range(columns: slice | None, k: int) -> tuple[int, int]:
+    """Return first and last + 1 of the columns of k.
+
+    Raises:
+        InputError: an empty part, or another step.
+    """
     first, last, step = (columns or slice(None)).indices(k)
     if step != 1 or first >= last:
         raise InputError("columns", columns, f"a part of 0:{k} with step 1", "exact product")

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from .bank import Array, Bank, Header, RowBlock
 from .errors import InputError
+from .exact_logits import exact_logits
 from .exact_product import PreparedWeight, exact_product
 from .generate import BLOCK, random, row_keys, spec_digest
 from .spec import Generator, Option, Spec, at_least, choice, row_count
@@ -122,10 +123,10 @@ class ResampledBank(Bank):
 
     def _logits(self, start: int, stop: int) -> Array:
         parts = [
-            exact_product(self._hidden(first, min(first + _CHUNK, stop)), self._router)
+            exact_logits(self._hidden(first, min(first + _CHUNK, stop)), self._router)
             for first in range(start, stop, _CHUNK)
         ]
-        return np.concatenate(parts).astype(np.float32)
+        return np.concatenate(parts)
 
     def _read(self, start: int, stop: int) -> RowBlock:
         keys = row_keys(start, stop)
