@@ -85,8 +85,8 @@ def _round(product: Any, reach: Any, norms: Any, x: Any, weight: Any, result: An
             bound = reach[row] * norms[o] + 2.0**-52 * abs(value)
             low, high = np.float32(value - bound), np.float32(value + bound)
             result[row, o] = low
-            # Zeros, of which there are two, and what is not finite are never decided.
-            same = low.view(np.int32) == high.view(np.int32) and low != np.float32(0.0)
+            # By bits: -0 and +0 are two. What is not finite is never decided.
+            same = low.view(np.int32) == high.view(np.int32)
             ends[o] = np.int32(same and abs(value) < np.inf)
             undecided += np.int32(1) - ends[o]
         left[row] = undecided > _FEW or not (reach[row] < np.inf)
