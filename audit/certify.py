@@ -197,11 +197,31 @@ def _write(path: Path, text: str) -> None:
     made = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        made.write_text(text, encoding="utf-8")
-        made.replace(path)
+        try:
+            made.write_text(text, encoding="utf-8")
+            made.replace(path)
+        except BaseException:
+            made.unlink(missing_ok=True)
+            raise
     except OSError as error:
-        expected = "a directory that can be written"
-        raise InputError("directory", path.parent, expected, error.strerror or "write") from error
+        expected = "a file that can be written"
+        raise InputError("out", path, expected, error.strerror or "write") from error
+
+
+def check_certificate_target(path: Path) -> None:
+    """Refuse a place that is no file's: only a file is replaced.
+
+    Raises:
+        InputError: it is a directory, a link, a device or a pipe, or has no name.
+    """
+    try:
+        file = path.is_file() or not path.exists()
+        taken = path.name in ("", "..") or path.is_symlink() or not file
+    except OSError as error:
+        expected = "a file that can be written"
+        raise InputError("out", path, expected, error.strerror or "look") from error
+    if taken:
+        raise InputError("out", path, "a new file, or a file to be replaced", "--out")
 
 
 def _directory(cache_dir: str | Path | None) -> Path:

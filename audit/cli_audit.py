@@ -62,7 +62,7 @@ def audit(
     """Run two paths side by side over banks, widths and ranks, and judge the differences."""
     from .claims.load import load_claims
     from .claims.text import claims_text
-    from .evidence.write import check_target, keeping
+    from .evidence.write import check_apart, check_target, keeping
     from .policy import load_policy
     from .progress import progress_bar
     from .report.terminal import print_report
@@ -70,6 +70,7 @@ def audit(
 
     if out is not None:
         check_target(out)
+        check_apart(out, work)
     if workers is None and engine == "local":
         workers = min(os.cpu_count() or 1, _MOST_WORKERS)
     asked: dict[str, Any] = {

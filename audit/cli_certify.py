@@ -25,16 +25,27 @@ def certify(
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Evaluate all inputs again and compare.")
     ] = False,
-    out: Annotated[Path | None, typer.Option(help="Also write the certificate here.")] = None,
+    out: Annotated[str | None, typer.Option(help="Also write the certificate here.")] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON document on stdout.")
     ] = False,
 ) -> None:
     """Evaluate two score forms on all 2^32 FP32 inputs, and bound what a swap needs."""
-    from .certify import certify_forms, load_certificate, write_certificate
+    from .certify import (
+        certify_forms,
+        check_certificate_target,
+        load_certificate,
+        write_certificate,
+    )
+    from .metrics.score_bounds import key_bound
     from .report.certificate import bounds_dict, print_certificate
 
     low, high = _bias(bias)
+    # What the bounds would refuse after half a minute is refused now.
+    key_bound(0.0, low, high)
+    target = None if out is None else Path(out)
+    if target is not None:
+        check_certificate_target(target)
     known = load_certificate(form_a, form_b)
     try:
         with progress_bar("inputs") as advance:
@@ -46,8 +57,8 @@ def certify(
         got = f"counts unlike those of {known.provenance['date']}"
         expected = "the same; if the form was changed, raise its version"
         raise InputError("certificate", got, expected, f"{form_a}, {form_b}")
-    if out is not None:
-        write_certificate(found, out)
+    if target is not None:
+        write_certificate(found, target)
     if as_json:
         document = {**found.as_dict(), "bounds": bounds_dict(found, low, high)}
         print(json.dumps(document, indent=1, allow_nan=False))

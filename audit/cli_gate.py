@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 
 from ..banks.errors import InputError
+from ..banks.spec import integer
 from .cli_options import Address, Engine, Json, Out, PlanOnly, PolicyFile, Work, count_of, widths_of
 from .progress import Interrupted, progress_bar
 
@@ -46,7 +47,7 @@ def gate(
     as_json: Json = False,
 ) -> None:
     """Run two selects over millions of rows; every difference is classified with a certificate."""
-    from .evidence.write import check_target, keeping
+    from .evidence.write import check_apart, check_target, keeping
     from .gate.plan import DEFAULT_SOURCE
     from .gate.run import plan_gate, run_gate
     from .policy import load_policy
@@ -54,6 +55,7 @@ def gate(
 
     if out is not None:
         check_target(out)
+        check_apart(out, work)
     options: dict[str, Any] = {
         "rows": None if rows == "all" else count_of(rows, "--rows"),
         "widths": widths_of(widths, "--widths"),
@@ -104,4 +106,7 @@ def _sample(text: str | None) -> tuple[int, int] | None:
     events, slash, rows = text.partition("/")
     if not slash:
         raise InputError("sample", text, "EVENTS/ROWS, such as 1/960", "--sample")
-    return count_of(events, "--sample"), count_of(rows, "--sample")
+    try:
+        return integer(events), integer(rows)
+    except ValueError:
+        raise InputError("sample", text, "EVENTS/ROWS, such as 1/960", "--sample") from None

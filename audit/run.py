@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path as FilePath
 from typing import Any
 
-from ..banks.bank import Bank, require_inputs
+from ..banks.bank import Bank, check_distinct, require_inputs
 from ..banks.errors import InputError
 from ..banks.open import expand_banks, spec_from_anywhere
 from ..kernels.contract import Path as FrontPath
@@ -209,13 +209,7 @@ def _open(banks: str | Bank | Sequence[str | Bank], ranks: int) -> list[Bank]:
     opened: list[Bank] = []
     for item in given:
         opened += [item] if isinstance(item, Bank) else expand_banks([item])
-    for what in ("name", "digest"):
-        seen: set[str] = set()
-        for bank in opened:
-            value = getattr(bank, what)
-            if value in seen:
-                raise InputError(f"bank {what}", value, "of one bank only", bank.name)
-            seen.add(value)
+    check_distinct(opened)
     for bank in opened:
         require_inputs(bank)
         bank.geometry.check_ranks(ranks)

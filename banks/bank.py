@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
 from typing import Any, Final, Literal
@@ -179,6 +179,11 @@ class Bank(ABC):
         return self.header.provenance
 
     @property
+    def rows_from(self) -> str:
+        """What the rows are drawn from: two banks of one source share rows, or may."""
+        return self.digest
+
+    @property
     def digest(self) -> str:
         """Sha256 hex that names these inputs in evidence."""
         return self.header.digest
@@ -300,6 +305,24 @@ def require_inputs(bank: Bank) -> None:
             "or joined to a bank of the same rows (bank merge --join)"
         )
         raise InputError("stage", bank.stage, expected, bank.name)
+
+
+def check_distinct(banks: Sequence[Bank]) -> None:
+    """Refuse banks whose rows would be counted twice: of one name, content or source.
+
+    Raises:
+        InputError: tells both banks.
+    """
+    for what in ("name", "digest", "rows_from"):
+        seen: dict[str, Bank] = {}
+        for bank in banks:
+            value = getattr(bank, what)
+            if value in seen and what == "rows_from":
+                expected = "rows of their own (another seed): those of one begin with the other's"
+                raise InputError("banks", f"{seen[value].spec} and {bank.spec}", expected, "banks")
+            if value in seen:
+                raise InputError(f"bank {what}", value, "of one bank only", bank.spec)
+            seen[value] = bank
 
 
 def _joined(blocks: list[RowBlock]) -> RowBlock:

@@ -104,6 +104,12 @@ def spec_digest(text: str) -> str:
     return hashlib.sha256(f"neartie generator {_VERSION}: {text}".encode()).hexdigest()
 
 
+def rows_source(spec: Spec) -> str:
+    """Return what names the rows of a spec, however many are asked for: every option but rows."""
+    options = sorted((key, str(value)) for key, value in spec.values.items() if key != "rows")
+    return f"{spec.text.partition(':')[0]} {options}"
+
+
 class GeneratedBank(Bank):
     """A bank whose blocks are functions of (seed, block)."""
 
@@ -135,7 +141,13 @@ class GeneratedBank(Bank):
         )
         super().__init__(header, lambda: weights(geometry))
         self.parsed = spec
+        self._rows_from = rows_source(spec)
         self._last: tuple[int, dict[str, Array]] = (-1, {})
+
+    @property
+    def rows_from(self) -> str:
+        """The generator with all its options but the number of rows."""
+        return self._rows_from
 
     @abstractmethod
     def _block(self, block: int) -> dict[str, Array]:

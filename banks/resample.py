@@ -11,11 +11,11 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from .bank import Array, Bank, Header, RowBlock
+from .bank import NO_UNIT, Array, Bank, Header, RowBlock
 from .errors import InputError
 from .exact_logits import exact_logits
 from .exact_product import PreparedWeight, exact_product
-from .generate import BLOCK, random, row_keys, spec_digest
+from .generate import BLOCK, random, row_keys, rows_source, spec_digest
 from .spec import Generator, Option, Spec, at_least, choice, row_count
 
 _BF16: Final = np.dtype(ml_dtypes.bfloat16)
@@ -72,7 +72,8 @@ class ResampledBank(Bank):
             geometry=base.geometry,
             scoring=base.scoring,
             tie_contract=base.tie_contract,
-            independence_unit="row",
+            # Mixtures of rows that were chosen or made bound no rate either.
+            independence_unit=NO_UNIT if base.independence_unit == NO_UNIT else "row",
             stage=spec.values["stage"],
             digest=spec_digest(f"{spec.text} of {base.digest}"),
             provenance={
@@ -85,8 +86,15 @@ class ResampledBank(Bank):
         )
         super().__init__(header, lambda: base.weights)
         self._base = base
+        source = {**spec.values, "bank": base.digest}
+        self._rows_from = rows_source(Spec(spec.text, source))
         self._seed: int = spec.values["seed"]
         self._last: tuple[int, Array] = (-1, np.empty(0, _BF16))
+
+    @property
+    def rows_from(self) -> str:
+        """The generator with all its options but the number of rows."""
+        return self._rows_from
 
     @cached_property
     def _source(self) -> npt.NDArray[np.float32]:

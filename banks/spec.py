@@ -19,7 +19,7 @@ MOST_ROWS: Final = 10**12
 _MOST_REAL: Final = 1e37
 """Normal values reach some six standard deviations; beyond it, they would be infinite."""
 
-_INTEGER: Final = re.compile(r"(-?\d{1,18}(?:\.\d{1,9})?(?:e(?:\d|1[0-2]))?)([kMG]?)")
+_INTEGER: Final = re.compile(r"(-?\d{1,18}(?:\.\d{1,9})?(?:e(?:\d|1[0-2]))?)([kMG]?)", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
+from ...banks.errors import InputError
+
 ENGINES: Final = ("local", "ray")
 
 RunPart = Callable[[int], bytes]
@@ -92,14 +94,22 @@ class Engine(Protocol):
 
 
 def write_whole(path: Path, document: bytes) -> None:
-    """Write under a temporary name, then rename: a killed run leaves no half file."""
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    """Write under a temporary name, then rename: a killed run leaves no half file.
+
+    Raises:
+        InputError: it cannot be written; nothing is left of it.
+    """
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(document)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(document)
+                file.flush()
+                os.fsync(file.fileno())
+            Path(name).replace(path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        expected = "a directory that can be written"
+        raise InputError("work", path.parent, expected, error.strerror or str(error)) from error

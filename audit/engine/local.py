@@ -15,8 +15,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
+from multiprocessing.queues import SimpleQueue
 from typing import Final
 
+from ...banks.errors import InputError
 from .contract import Part, Work, WorkerError, write_whole
 
 _POLL_SECONDS: Final = 0.05
@@ -57,10 +59,11 @@ def _spread(work: Work, parts: Sequence[Part], workers: int, done: Callable[[Par
     context = multiprocessing.get_context("spawn")
     threads = str(max(1, (os.cpu_count() or 1) // workers))
     processes: list[BaseProcess] = []
+    refused: SimpleQueue[InputError] = context.SimpleQueue()
     try:
-        with _environment(dict.fromkeys(_THREADS, threads)):
+        with _environment(dict.fromkeys(_THREADS, threads)), _interrupts_are_ours():
             for worker in range(workers):
-                arguments = (work, parts[worker::workers])
+                arguments = (work, parts[worker::workers], refused)
                 processes.append(context.Process(target=_work, args=arguments))
                 processes[-1].start()
         waiting = list(parts)
@@ -74,6 +77,8 @@ def _spread(work: Work, parts: Sequence[Part], workers: int, done: Callable[[Par
                 break
             time.sleep(_POLL_SECONDS)
         failed = [process.exitcode for process in processes if process.exitcode]
+        if not refused.empty():
+            raise refused.get()
         if failed:
             raise WorkerError(f"a worker process ended with status {failed[0]}")
         if waiting:
@@ -97,14 +102,35 @@ def _environment(values: Mapping[str, str]) -> Iterator[None]:
             del os.environ[name]
 
 
-def _work(work: Work, parts: Sequence[Part]) -> None:
+@contextmanager
+def _interrupts_are_ours() -> Iterator[None]:
+    """Processes started in here ignore an interrupt, from their first instruction on.
+
+    It is for the parent, which then ends its workers; one that comes while they are started waits.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, held)
+
+
+def _work(work: Work, parts: Sequence[Part], refused: SimpleQueue[InputError]) -> None:
     """One worker process: its parts in order, then the end."""
-    # An interrupt is for the parent, which then ends its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    run_part = work.open()
-    for part in parts:
-        write_whole(part.path, run_part(part.number))
+    try:
+        run_part = work.open()
+        for part in parts:
+            write_whole(part.path, run_part(part.number))
+    except InputError as error:
+        refused.put(error)
+        raise SystemExit(1) from None
 
 
 def _end_with_parent() -> None:

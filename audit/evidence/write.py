@@ -211,6 +211,19 @@ def check_target(out: str | Path) -> None:
         raise _unwritable(target, error) from error
 
 
+def check_apart(out: str | Path | None, work: str | Path | None) -> None:
+    """Refuse evidence in a place that the shards of the same run would fill.
+
+    Raises:
+        InputError: ``work`` is ``out``, or lies in it.
+    """
+    target = None if out is None else local_path(out)
+    if target is None or work is None:
+        return
+    if target.resolve() in (Path(work).resolve(), *Path(work).resolve().parents):
+        raise InputError("out", target, "a directory that does not hold --work", "--out")
+
+
 def _beside(target: Path, parent: Path) -> Path:
     return Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=TEMPORARY_SUFFIX, dir=parent))
 

@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
-from ...banks.bank import Bank, require_inputs
+from ...banks.bank import Bank, check_distinct, require_inputs
 from ...banks.errors import InputError
 from ...banks.open import GENERATORS, SHIPPED, SHIPPED_BANKS, expand_banks, open_bank
 from ...kernels.contract import check_width
@@ -152,6 +152,7 @@ def make_plan(
     )
     specs = _bank_specs([source] if isinstance(source, str) else list(source), rows, seed)
     banks = [open_bank(spec) for spec in specs]
+    check_distinct(banks)
     for bank in banks:
         require_inputs(bank)
     shares = _shares(banks, rows)

@@ -139,7 +139,7 @@ def predict(tally: MarginTally, differing: int, rows: int) -> Prediction:
     A row swaps its experts K and K + 1 where the shift exceeds the margin: with density p0 of the
     margin at 0 that is p0 E[max(shift, 0)], and p0 s / sqrt(2 pi) for normal shifts. Keys on a grid
     with ties to the lower id give the same first formula. It holds while shifts are small against
-    the margins. A surplus means "not only ties".
+    the margins: where it gives more than 1, nothing is predicted. A surplus means "not only ties".
     """
     observed = differing / rows if rows else None
     if not tally.rows or not tally.shifts or not rows:
@@ -150,6 +150,11 @@ def predict(tally: MarginTally, differing: int, rows: int) -> Prediction:
     spread = math.ldexp(math.sqrt(tally.shift_squares / tally.shifts), -_SHIFT_UNIT)
     gain = math.ldexp(tally.shift_sum / tally.shifts, -_SHIFT_UNIT)
     rate = density * gain
+    if rate > 1.0:
+        # Shifts so wide that no density of the margin at 0 says anything.
+        return Prediction(
+            density, density_error, spread, gain, None, None, None, observed, "unknown", None
+        )
     relative = 1.0 / math.sqrt(tally.below) if tally.below else 1.0
     error = math.sqrt((rate * relative) ** 2 + rate / rows)
     agreement, p_value = _agreement(differing, rate * rows, relative)

@@ -1,6 +1,7 @@
 """Certificates: the shipped files against the forms, the cache, interruption, the command line."""
 
 import json
+import os
 import sys
 from importlib.resources import files
 from pathlib import Path
@@ -253,3 +254,33 @@ def test_bad_input_is_one_line(
     shown = capsys.readouterr().err
     assert shown.startswith(f"neartie: {message}")
     assert shown.count("\n") == 1
+
+
+def test_only_a_file_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    """A directory, a link and a pipe are refused before anything is evaluated; a file is not."""
+    (tmp_path / "directory").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    os.mkfifo(tmp_path / "pipe")
+    monkeypatch.chdir(tmp_path)
+    for name in ("directory", "link", "pipe", ".", "", "directory/.."):
+        assert run(monkeypatch, "exp", "tanh", "--out", name) == 2
+        told = capsys.readouterr()
+        assert "a new file, or a file to be replaced [--out]" in told.err
+        assert told.out == ""
+    assert (tmp_path / "pipe").is_fifo()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["directory", "link", "pipe"]
+    (tmp_path / "file").write_text("old")
+    assert run(monkeypatch, "exp", "tanh", "--out", "file") == 0
+    assert json.loads((tmp_path / "file").read_text())["forms"]
+
+
+def test_a_bias_that_bounds_nothing_is_refused_at_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    for bias in ("1,-1", "nan,0", "0,inf"):
+        assert run(monkeypatch, "exp", "tanh", f"--bias={bias}", "--fresh") == 2
+        told = capsys.readouterr()
+        assert told.out == ""
+        assert "bias" in told.err

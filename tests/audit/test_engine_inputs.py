@@ -1,6 +1,8 @@
 """What an engine refuses before anything runs, and workers that are unfit for a plan."""
 
+import errno
 import importlib.util
+import os
 import socket
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +15,7 @@ from engine_work import Misbehaving, documents, nothing, parts_in
 from neartie.audit.certificates import severity
 from neartie.audit.engine import ray_cluster
 from neartie.audit.engine.choose import make_engine
-from neartie.audit.engine.contract import WorkerError
+from neartie.audit.engine.contract import WorkerError, write_whole
 from neartie.audit.engine.local import LocalEngine
 from neartie.audit.engine.ray_engine import RayEngine
 from neartie.audit.gate import device_plan, host_shard
@@ -61,6 +63,31 @@ def test_one_process_and_two_write_the_same_documents(tmp_path: Path) -> None:
     assert sorted(told) == list(range(5))
     LocalEngine(1).run(Misbehaving(tmp_path), parts, nothing)
     assert documents(parts) == [f"document {n}" for n in range(5)]
+
+
+def test_what_a_process_refuses_is_said_as_in_one_process(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for workers in (1, 2):
+        with pytest.raises(InputError, match=r"row=7, but should be another \[the part\]"):
+            LocalEngine(workers).run(
+                Misbehaving(tmp_path, "refuse"), parts_in(tmp_path, 4), nothing
+            )
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_a_document_that_cannot_be_written_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(handle: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(InputError, match=r"work=.*a directory that can be written"):
+        write_whole(tmp_path / "missing" / "part", b"document")
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(InputError, match="No space left"):
+        write_whole(tmp_path / "part", b"document")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_process_that_dies_ends_the_run(tmp_path: Path) -> None:

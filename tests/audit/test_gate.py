@@ -176,6 +176,25 @@ def test_a_stopped_run_is_taken_up(tmp_path: Path, stop: signal.Signals) -> None
     assert bits(resumed, tmp_path / "a") == bits(fresh, tmp_path / "b")
 
 
+def test_an_interrupt_of_the_whole_group_is_the_parents_alone(tmp_path: Path) -> None:
+    """A terminal sends it to the workers too, here while they load their libraries."""
+    words = [sys.executable, "-P", "-m", "neartie", "gate", "--rows", "20M", "--workers", "2"]
+    process = subprocess.Popen(
+        words, cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    deadline = time.monotonic() + 120
+    # The resource tracker and two workers.
+    while time.monotonic() < deadline and len(children.read_text().split()) < 3:
+        assert process.poll() is None
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGINT)
+    _, told = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert "Traceback" not in told
+    assert "neartie: interrupted" in told
+
+
 def test_shards_read_back_to_the_same_result(tmp_path: Path) -> None:
     plan, _ = make_plan("standalone", "fused", "normal:geometry=mini", **_plan_options())
     shard = plan.shards()[0]

@@ -51,6 +51,17 @@ def test_nothing_is_predicted_from_nothing() -> None:
     assert predict(MarginTally(), 0, 0).agreement == "unknown"
 
 
+def test_a_rate_above_one_is_no_rate() -> None:
+    """Margins of one FP32 step and shifts of a quarter: nothing near 0 says anything of them."""
+    rows = 1000
+    tally = MarginTally()
+    tally.add(np.full(rows, 1), np.full(rows, 2.0**-24), np.full(rows, 0.25))
+    found = predict(tally, 900, rows)
+    assert found.density is not None
+    assert found.rate is None
+    assert found.agreement == "unknown"
+
+
 def test_small_samples() -> None:
     assert check_sample(1, 960, 32, 3_200_000).contradicts
     assert not check_sample(0, 960, 32, 3_200_000).contradicts
