@@ -16,6 +16,7 @@ from ..restore import restore_bank, row_block
 from ..schema import WEIGHTS
 from ..store import FINITE_WEIGHTS
 from ..write import RANKED, write_bank
+from .distinct import DistinctRows
 from .naming import check_names
 from .reading import KEY_NAMES, Reading, Recording, changed, check_recording
 from .sizes import geometry_of
@@ -232,6 +233,8 @@ class _Assembly:
     def _blocks(self) -> Iterator[RowBlock]:
         # Without inputs, a slot of -1 is one that its producer filled: it holds no expert.
         least = -1 if self.stage == "outputs" else 0
+        distinct = DistinctRows(self.content.where) if self._unit() == "row" else None
+        inputs = [name for name in _INPUTS[self.stage] if name in self.rows]
         for start, stop in steps(self.count):
             columns = self._key_columns(start, stop)
             keys = tuple(columns)
@@ -243,7 +246,11 @@ class _Assembly:
                     experts = self.geometry.experts
                     values = self.file.expert_ids(found, values, start, least, experts)
                 columns[name] = values
+            if distinct is not None and inputs:
+                distinct.add([columns[name] for name in inputs])
             yield row_block(start, columns, keys, self.paths)
+        if distinct is not None and inputs:
+            distinct.check()
 
     def _key_columns(self, start: int, stop: int) -> dict[str, Array]:
         row = np.arange(start, stop, dtype=np.int32)

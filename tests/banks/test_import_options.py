@@ -139,3 +139,15 @@ def test_a_flipped_bit_of_torch_save(crc: bool, place: Place) -> None:
     with pytest.raises(BankError, match=r"member a/data/0=Bad CRC-32 .*as torch.save wrote it"):
         import_files([path], place.path / "other")
     assert not (place.path / "other").exists()
+
+
+def test_rows_that_repeat_each_other_are_not_independent(place: Place) -> None:
+    bias = np.zeros(6, np.float32)
+    np.savez(place.path / "good.npz", logits=np.tile(LOGITS, (3, 1)), correction_bias=bias,
+             topk_ids=np.tile(IDS, (3, 1)))  # fmt: skip
+    status, _, told = place.run("--unit", "row")
+    assert status == 2
+    expected = "unit=row, but should be a key or none: 22 of 33 rows repeat another's inputs"
+    assert expected in told
+    assert not place.out.exists()
+    assert place.run("--unit", "none")[0] == 0
