@@ -1,4 +1,4 @@
-"""``neartie gate``: two selects over millions of rows."""
+"""``neartie gate``: two selects or paths over millions of rows."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def gate(
         list[str] | None,
         typer.Argument(help="Generator, k3-mini, resample:..., directory; default: normal rows."),
     ] = None,
-    baseline: Annotated[str, typer.Option(help="The select that exists.")] = "topk_sigmoid",
-    candidate: Annotated[str, typer.Option(help="The select that would replace it.")] = "auto",
+    baseline: Annotated[str, typer.Option(help="Select or path that exists.")] = "topk_sigmoid",
+    candidate: Annotated[str, typer.Option(help="Select or path that would replace it.")] = "auto",
     rows: Annotated[str, typer.Option(help="Rows in all, such as 3.2M, or all.")] = "3.2M",
     widths: Annotated[str, typer.Option(help="Rows per launch, comma-separated.")] = "9,12,16,20",
     seed: Annotated[int, typer.Option(help="Of generated rows and of the sample.")] = 0,
@@ -46,7 +46,7 @@ def gate(
     plan_only: PlanOnly = False,
     as_json: Json = False,
 ) -> None:
-    """Run two selects over millions of rows; every difference is classified with a certificate."""
+    """Run two selects or paths over millions of rows; every difference has a certificate."""
     from .evidence.write import check_apart, check_target, keeping
     from .gate.plan import DEFAULT_SOURCE
     from .gate.run import plan_gate, run_gate

@@ -36,7 +36,8 @@ def gate_side(path: Path, role: str, widths: Sequence[int]) -> tuple[str | None,
     ``auto``; ``auto`` with a select's options gives the one select that all the widths take.
     """
     if type(path) is not FrontPath:
-        return None, f"the {role} {path.name} is no built-in path whose select the gate runs"
+        why = "is no built-in path whose select the gate of an audit runs"
+        return None, f"the {role} {path.name} {why} (neartie gate takes it as a side)"
     kind, options = parse_spec(path.name)
     if "router_weight" in options:
         return None, f"the {role} {path.name} uses another router weight than resampled rows"

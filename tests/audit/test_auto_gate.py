@@ -181,7 +181,7 @@ def test_own_rows_that_differ_more_often_than_the_gates_stop_the_certificate(
     [
         (
             {"candidate": WrappedPath(name="my-route")},
-            "candidate my-route is no built-in path whose select the gate",
+            "candidate my-route is no built-in path whose select the gate of an audit runs",
         ),
         ({"candidate": "route:select=radix_bf16"}, "the verdict is FAIL without it: "),
         ({"candidate": "recorded", "rows": [20]}, "logits differ or were not compared"),
