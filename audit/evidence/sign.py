@@ -17,6 +17,7 @@ from typing import Final
 from pydantic import ValidationError
 
 from ...banks.errors import InputError, printable
+from .check_files import check_files, in_words
 from .dsse import (
     SUFFIX,
     Envelope,
@@ -29,7 +30,7 @@ from .dsse import (
     verifies,
     write_new,
 )
-from .identity import changed_files, manifest_digest
+from .identity import manifest_digest
 from .keys import PublicKey, SigningKey
 from .load import Evidence
 from .manifest import MANIFEST_FILE, SIGNATURES
@@ -97,10 +98,11 @@ def sign_evidence(
         raise InputError("signer", name, "printable text", "sign")
     if len(comment) > _MAX_COMMENT:
         raise InputError("comment", f"{len(comment):,} characters", f"<= {_MAX_COMMENT:,}", "sign")
-    changed = changed_files(evidence)
-    if changed:
+    _, problems = check_files(evidence.directory)
+    if problems:
+        got = "; ".join(f"{problem.where} is {in_words(problem)}" for problem in problems)
         expected = f"the files that {MANIFEST_FILE} records"
-        raise InputError("evidence", "; ".join(changed), expected, evidence.name)
+        raise InputError("evidence", got, expected, evidence.name)
     target = evidence.directory / SIGNATURES / f"{short(key.keyid)}{SUFFIX}"
     if target.exists():
         raise InputError("key", f"{short(key.keyid)}, has signed", "one that has not", str(target))

@@ -24,7 +24,8 @@ from neartie.audit.evidence import dsse
 from neartie.audit.evidence.dsse import sign_payload
 from neartie.audit.evidence.identity import manifest_digest
 from neartie.audit.evidence.keys import PublicKey, SigningKey, load_public_key, load_signing_key
-from neartie.audit.evidence.load import Evidence, load_evidence
+from neartie.audit.evidence.load import Evidence, read_evidence
+from neartie.audit.evidence.manifest import Manifest, document_text
 from neartie.audit.evidence.sign import SignatureState, Trust, check_signatures, sign_evidence
 from neartie.audit.verdict import NumericsClass, State
 from neartie.banks.errors import InputError
@@ -512,10 +513,22 @@ def test_evidence_that_was_changed_is_not_signed(
     record = evidence.directory / "audit.json"
     record.write_text(record.read_text().replace("UNKNOWN", "BITWISE"))
     (evidence.directory / "values.parquet").unlink()
-    with pytest.raises(InputError) as error:
-        sign_evidence(load_evidence(evidence.directory), ada)
-    assert "audit.json was changed; values.parquet is missing" in str(error.value)
+    # Read before it was changed, or without a look at the manifest: signing looks itself.
+    for stale in (evidence, read_evidence(evidence.directory)):
+        with pytest.raises(InputError) as error:
+            sign_evidence(stale, ada)
+        told = "audit.json is changed since it was written; values.parquet is missing"
+        assert told in str(error.value)
     assert not (evidence.directory / "signatures").exists()
+
+
+def test_what_is_not_in_the_manifest_is_not_signed(
+    make_evidence: MakeEvidence, ada: SigningKey
+) -> None:
+    evidence = make_evidence()
+    (evidence.directory / "report.md").write_text("all is well")
+    with pytest.raises(InputError, match=r"report\.md is a file that was put there later"):
+        sign_evidence(evidence, ada)
 
 
 def test_a_manifest_that_does_not_list_the_record_is_not_signed(
@@ -524,17 +537,19 @@ def test_a_manifest_that_does_not_list_the_record_is_not_signed(
     evidence = make_evidence()
     for files in ({}, {"values.parquet": "0"}, None, 3):
         (evidence.directory / "manifest.json").write_text(json.dumps({"files": files}))
-        with pytest.raises(InputError, match=r"^files="):
-            sign_evidence(load_evidence(evidence.directory), ada)
+        with pytest.raises(InputError, match=r"manifest\.json is not as it was written"):
+            sign_evidence(evidence, ada)
 
 
 def test_a_file_outside_is_not_read(make_evidence: MakeEvidence, ada: SigningKey) -> None:
     evidence = make_evidence()
-    manifest = json.loads((evidence.directory / "manifest.json").read_text())
-    manifest["files"]["../../x"] = "0"
-    (evidence.directory / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(InputError, match=r"\.\./\.\./x lies outside"):
-        sign_evidence(load_evidence(evidence.directory), ada)
+    document = {**evidence.manifest}
+    document["files"] = {**document["files"], "../../x": "0" * 64}
+    digest = Manifest.model_validate(document).own_digest()
+    text = document_text({**document, "digest": digest})
+    (evidence.directory / "manifest.json").write_text(text)
+    with pytest.raises(InputError, match=r"files\.\.\./\.\./x is not as it was written"):
+        sign_evidence(evidence, ada)
 
 
 def test_one_key_signs_once(make_evidence: MakeEvidence, ada: SigningKey) -> None:
