@@ -272,9 +272,9 @@ def _of_signature(
     if maker is not None and maker.keyid != keyid:
         text = f"keyid {short(keyid)!r} is named, but {maker.name} ({short(maker.keyid)}) signed"
         return _problem(file, "other_keyid", text, keyid)
-    fault = wrong()
-    if fault is not None:
-        return _problem(file, fault.code, str(fault), keyid)
+    says_wrong = wrong()
+    if says_wrong is not None:
+        return _problem(file, says_wrong.code, str(says_wrong), keyid)
     if maker is None:
         text = f"signed by keyid {short(keyid) or '(none)'}, key not given: not trusted"
         return _holds(file, Trust.UNKNOWN_KEY, keyid, text, own)

@@ -2,6 +2,9 @@
 
 A check repeats what the verdict says; it judges nothing anew. Reasons name their width in their
 text, and the counts of a bank say whether the bank takes part in a reason of its width.
+
+Signatures state the checks too (``evidence/signed_tests.py``): a change that gives stored evidence
+another state raises ``evidence.statement.FORM``, so that signatures that are there still verify.
 """
 
 from __future__ import annotations
