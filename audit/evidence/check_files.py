@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Final
 
 from ...banks.errors import InputError
 from .manifest import (
@@ -16,6 +18,13 @@ from .manifest import (
 from .problems import Code, Problem
 
 _RECORDS = ("audit.json", "gate.json")
+_IN_WORDS: Final = {
+    Code.MISSING_FILE: "missing",
+    Code.CHANGED_FILE: "changed since it was written",
+    Code.NOT_A_FILE: "a link or a directory",
+    Code.EXTRA_FILE: "a file that was put there later",
+    Code.MANIFEST: "not as it was written",
+}
 
 
 def check_files(place: Path) -> tuple[Manifest | None, list[Problem]]:
@@ -38,6 +47,37 @@ def check_files(place: Path) -> tuple[Manifest | None, list[Problem]]:
     for name in sorted(there | set(manifest.files)):
         problems += _file(place, name, manifest.files.get(name))
     return manifest, problems
+
+
+def refuse_changed(place: Path, names: Iterable[str]) -> None:
+    """Refuse files that are not those of the manifest; the manifest itself is held first.
+
+    What `verify` lists problem by problem stops a reader at the first one.
+
+    Args:
+        place: an evidence directory.
+        names: the files that will be read; one that is neither there nor recorded is passed over.
+
+    Raises:
+        InputError: a file is missing, changed, a link, or not recorded; or there is no manifest to
+            hold it against, so that nothing tells whether the directory was finished or changed.
+    """
+    manifest, problems = _manifest(place)
+    if manifest is not None and not problems:
+        for name in names:
+            if name in manifest.files or (place / name).exists():
+                problems += _file(place, name, manifest.files.get(name))
+    if problems:
+        first = problems[0]
+        file = MANIFEST_FILE if first.code == Code.MANIFEST else first.where
+        whose = "it was written" if file == MANIFEST_FILE else f"{MANIFEST_FILE} records it"
+        expected = f"as {whose}: neartie verify {place} names every problem"
+        raise InputError(file, in_words(first), expected, str(place))
+
+
+def in_words(problem: Problem) -> str:
+    """Return what is wrong with a file, without its digests."""
+    return _IN_WORDS.get(Code(problem.code), problem.text)
 
 
 def _file(place: Path, name: str, recorded: str | None) -> list[Problem]:

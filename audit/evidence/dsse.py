@@ -83,8 +83,8 @@ def verifies(payload: bytes, payload_type: str, signature: bytes, key: PublicKey
     return True
 
 
-def read_envelope(path: Path) -> Envelope:
-    """Read an envelope's file.
+def read_envelope(path: Path) -> tuple[Envelope, bytes]:
+    """Return the envelope of a file, and the file's bytes.
 
     Raises:
         EnvelopeFault: it cannot be read, is too large, or is no envelope.
@@ -97,11 +97,39 @@ def read_envelope(path: Path) -> Envelope:
     if len(data) > _MAX_BYTES:
         raise EnvelopeFault("too_large", f"more than {_MAX_BYTES:,} bytes")
     try:
-        return Envelope.model_validate_json(data)
+        return Envelope.model_validate_json(data), data
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         field = ".".join(str(part) for part in first["loc"]) or "file"
         raise EnvelopeFault("no_envelope", f"no DSSE envelope: {field}: {first['msg']}") from error
+
+
+def as_written(envelope: Envelope) -> bytes:
+    """Return the bytes of the file that ``write_new`` makes of an envelope.
+
+    DSSE reads other layouts, other spellings of base64 and fields of others too. Nothing signs
+    those: a file of other bytes was made or changed by somebody else.
+    """
+    signatures = [
+        {"keyid": entry.keyid, "sig": _respelled(entry.sig)} for entry in envelope.signatures
+    ]
+    document = {
+        "payload": _respelled(envelope.payload),
+        "payloadType": envelope.payloadType,
+        "signatures": signatures,
+    }
+    return _text(document).encode()
+
+
+def _respelled(text: str) -> str:
+    try:
+        return base64.b64encode(decode(text, "it")).decode()
+    except EnvelopeFault:
+        return text
+
+
+def _text(document: Any) -> str:
+    return json.dumps(document, indent=1) + "\n"
 
 
 def decode(text: str, what: str) -> bytes:
@@ -134,8 +162,7 @@ def write_new(path: Path, document: Any) -> None:
             raise InputError("file", path, "a new file", "sign")
         handle, made = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent.parent)
         with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump(document, file, indent=1)
-            file.write("\n")
+            file.write(_text(document))
         Path(made).chmod(0o644)
         Path(made).rename(path)
     except BaseException as error:

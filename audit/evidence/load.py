@@ -1,4 +1,7 @@
-"""Read an evidence directory back, as the records and tables that it was written from."""
+"""Read an evidence directory back, as the records and tables that it was written from.
+
+The one place where evidence is opened for reading.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ import pyarrow.parquet as pq
 from ...banks.errors import InputError
 from ...banks.files import local_path
 from ...banks.remote_urls import public_url
+from .check_files import refuse_changed
 from .manifest import MANIFEST_FILE, TEMPORARY_SUFFIX, Kind, read_document
 from .remote import copy_of
 
@@ -48,35 +52,43 @@ class Evidence:
 
 
 def load_evidence(directory: str | Path) -> Evidence:
-    """Read an evidence directory; nothing is checked beyond what reading needs.
+    """Read an evidence directory whose record and tables are those that its manifest records.
+
+    Every reader opens evidence here; ``verify`` alone reads what was changed, to name all of it.
+    That the figures follow from the tables, and files that no reader uses, are for ``verify``.
 
     Args:
         directory: a directory or URL. Evidence at a URL is copied into a temporary directory, which
             goes with the returned object.
 
     Raises:
-        InputError: it is no evidence directory or was never finished, or a file of it cannot be
-            read.
+        InputError: it is no evidence directory or was never finished; its manifest, record or a
+            table is missing or not as it was written; or a file cannot be read.
     """
     place = local_path(directory)
     if place is not None:
-        return read_evidence(place)
+        return _held(place)
     url = str(directory)
     with ExitStack() as stack:
-        evidence = read_evidence(stack.enter_context(copy_of(url)), public_url(url))
+        evidence = _held(stack.enter_context(copy_of(url)), public_url(url))
         weakref.finalize(evidence, stack.pop_all().close)
     return evidence
 
 
+def _held(place: Path, url: str | None = None) -> Evidence:
+    kind = _kind(place)
+    # Before they are parsed: what was changed may hold anything.
+    refuse_changed(place, (f"{kind}.json", *(f"{table}.parquet" for table in TABLES)))
+    return read_evidence(place, url)
+
+
 def read_evidence(place: Path, url: str | None = None) -> Evidence:
-    """Read an evidence directory, or the copy of one at a URL; as ``load_evidence``."""
-    if place.name.endswith(TEMPORARY_SUFFIX):
-        raise InputError("evidence", place, "a directory that was finished", "load_evidence")
-    kinds: tuple[Kind, ...] = ("audit", "gate")
-    kind: Kind | None = next((k for k in kinds if (place / f"{k}.json").is_file()), None)
-    if kind is None:
-        expected = "a directory with audit.json or gate.json"
-        raise InputError("evidence", place, expected, "load_evidence")
+    """Read an evidence directory, or the copy of one at a URL, whatever its manifest records.
+
+    Raises:
+        InputError: as ``load_evidence``, but for files that were changed.
+    """
+    kind = _kind(place)
     tables = {}
     for table in TABLES:
         path = place / f"{table}.parquet"
@@ -89,6 +101,17 @@ def read_evidence(place: Path, url: str | None = None) -> Evidence:
                 raise InputError("file", path, "a Parquet table", str(error)) from error
     record = _document(place / f"{kind}.json")
     return Evidence(place, kind, record, tables, _document(place / MANIFEST_FILE), url)
+
+
+def _kind(place: Path) -> Kind:
+    if place.name.endswith(TEMPORARY_SUFFIX):
+        raise InputError("evidence", place, "a directory that was finished", "load_evidence")
+    kinds: tuple[Kind, ...] = ("audit", "gate")
+    for kind in kinds:
+        if (place / f"{kind}.json").is_file():
+            return kind
+    expected = "a directory with audit.json or gate.json"
+    raise InputError("evidence", place, expected, "load_evidence")
 
 
 def _document(path: Path) -> Mapping[str, Any]:

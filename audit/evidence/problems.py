@@ -52,11 +52,13 @@ class Verification:
         not_run: checks that could not be made here, each with its reason; such evidence is neither
             good nor bad.
         checked: what was compared, in words.
+        notes: what no check of this kind can see; it changes no state.
     """
 
     problems: Sequence[Problem]
     not_run: Sequence[str]
     checked: Sequence[str] = field(default=())
+    notes: Sequence[str] = field(default=())
 
     @property
     def state(self) -> str:
@@ -73,8 +75,9 @@ class Verification:
         return json.dumps({"state": self.state, **asdict(self)}, indent=1, allow_nan=False)
 
     def text(self) -> str:
-        """Return one line a problem, a check that was not run, and a thing checked."""
+        """Return one line a problem, a check that was not run, a thing checked, and a note."""
         lines = [f"{p.code}: {p.where}: {p.text}" for p in self.problems]
         lines += [f"NOT_RUN: {reason}" for reason in self.not_run]
         lines += [f"checked: {what}" for what in self.checked]
+        lines += [f"note: {note}" for note in self.notes]
         return "\n".join([*lines, self.state])

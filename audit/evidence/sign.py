@@ -2,26 +2,30 @@
 
 Each signer adds one envelope of one signature, ``signatures/<keyid>.dsse.json``: a maintainer
 signs without rewriting what another one signed, and each states their own name and comment. DSSE
-holds that equal to one envelope of several signatures, and both are read.
+holds that equal to one envelope of several signatures, and both are read. Each states which
+signatures were there before it, so that one that is removed or changed is missed by the later ones.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from pydantic import ValidationError
 
 from ...banks.errors import InputError, printable
+from .check_files import check_files, in_words
 from .dsse import (
     SUFFIX,
     Envelope,
     EnvelopeFault,
     SignatureEntry,
+    as_written,
     decode,
     read_envelope,
     short,
@@ -29,11 +33,13 @@ from .dsse import (
     verifies,
     write_new,
 )
-from .identity import changed_files, manifest_digest
+from .identity import manifest_digest
 from .keys import PublicKey, SigningKey
 from .load import Evidence
-from .manifest import MANIFEST_FILE, SIGNATURES
-from .statement import PAYLOAD_TYPE, Statement, first_difference, make_statement
+from .manifest import MANIFEST_FILE, SIGNATURES, file_digest
+from .problems import Code
+from .signed_tests import first_form_tests, signed_tests
+from .statement import PAYLOAD_TYPE, SignersPart, Statement, first_difference, make_statement
 from .view import record_view
 
 _MAX_COMMENT: Final = 4096
@@ -62,6 +68,8 @@ class SignatureState:
         code: names the problem; equal to ``trust`` where there is none.
         keyid: as the envelope gives it; empty where it gives none.
         text: one sentence.
+        earlier: sha256 hex of the signatures that were there before this one, by the file's name;
+            empty where it does not hold.
     """
 
     file: str
@@ -69,6 +77,7 @@ class SignatureState:
     code: str
     keyid: str
     text: str
+    earlier: Mapping[str, str] = field(default_factory=dict)
 
 
 def sign_evidence(
@@ -84,8 +93,8 @@ def sign_evidence(
 
     Raises:
         InputError: evidence at a URL, a file does not hold the bytes that the manifest records,
-            there is no name, the key has signed already, or the file cannot be written. Nothing was
-            written.
+            there is no name, the key has signed already, a signature that is there does not hold,
+            or the file cannot be written. Nothing was written.
     """
     if evidence.url is not None:
         expected = "a directory of this machine: sign before it is copied"
@@ -97,17 +106,43 @@ def sign_evidence(
         raise InputError("signer", name, "printable text", "sign")
     if len(comment) > _MAX_COMMENT:
         raise InputError("comment", f"{len(comment):,} characters", f"<= {_MAX_COMMENT:,}", "sign")
-    changed = changed_files(evidence)
-    if changed:
+    _, problems = check_files(evidence.directory)
+    if problems:
+        got = "; ".join(f"{problem.where} is {in_words(problem)}" for problem in problems)
         expected = f"the files that {MANIFEST_FILE} records"
-        raise InputError("evidence", "; ".join(changed), expected, evidence.name)
+        raise InputError("evidence", got, expected, evidence.name)
     target = evidence.directory / SIGNATURES / f"{short(key.keyid)}{SUFFIX}"
     if target.exists():
         raise InputError("key", f"{short(key.keyid)}, has signed", "one that has not", str(target))
-    digest = manifest_digest(evidence)
-    statement = make_statement(record_view(evidence), evidence.kind, digest, name, comment)
+    for state in check_signatures(evidence):
+        if state.trust is Trust.PROBLEM:
+            raise InputError(state.file, state.text, "a signature that holds", evidence.name)
+    own = SignersPart(name, comment, _digests(evidence.directory / SIGNATURES))
+    statement = _made(evidence, own, manifest_digest(evidence))
     write_new(target, sign_payload(json.dumps(statement, sort_keys=True).encode(), key))
     return target
+
+
+def _made(evidence: Evidence, own: SignersPart, digest: str) -> dict[str, Any]:
+    """The statement that the evidence gives, with what a signer adds."""
+    view = record_view(evidence)
+    tests = first_form_tests(view) if own.form == 1 else signed_tests(evidence, view)
+    return make_statement(view, evidence.kind, digest, own, tests)
+
+
+def _digests(folder: Path) -> dict[str, str]:
+    """Sha256 hex of every file of the folder, by its name.
+
+    Raises:
+        InputError: one cannot be read.
+    """
+    if not folder.is_dir():
+        return {}
+    try:
+        return {path.name: file_digest(path) for path in sorted(folder.iterdir()) if path.is_file()}
+    except OSError as error:
+        reason = error.strerror or "not readable"
+        raise InputError(SIGNATURES, reason, "files that can be read", str(folder)) from error
 
 
 def check_signatures(evidence: Evidence, keys: Sequence[PublicKey] = ()) -> list[SignatureState]:
@@ -120,18 +155,36 @@ def check_signatures(evidence: Evidence, keys: Sequence[PublicKey] = ()) -> list
 
     Returns:
         one state per signature, problems included; what is wrong in an envelope is named and
-        never raised.
+        never raised. An earlier signature that a later one lists is named where it is gone or
+        changed; that the last one is gone, or all, shows by ``keys`` alone.
 
     Raises:
-        InputError: the record itself cannot be read.
+        InputError: the record itself, or a file of the folder, cannot be read.
     """
     found = _without_duplicates(list(_states(evidence, keys)))
+    found += _gone(found, evidence.directory / SIGNATURES)
     signed = {state.keyid for state in found if state.trust is Trust.TRUSTED}
     for key in keys:
         if key.keyid not in signed:
             text = f"no signature of this evidence by {key.name} (keyid {short(key.keyid)})"
             found.append(_problem(SIGNATURES, "missing_signature", text, key.keyid))
     return found
+
+
+def _gone(states: Sequence[SignatureState], folder: Path) -> Iterator[SignatureState]:
+    """A problem for each file that a signature which holds was added to, and that is not there."""
+    if not any(state.earlier for state in states):
+        return
+    there = _digests(folder)
+    told = set()
+    for state in states:
+        for name, digest in state.earlier.items():
+            if digest in there.values() or (name, digest) in told:
+                continue
+            told.add((name, digest))
+            code = Code.CHANGED_FILE if name in there else Code.MISSING_FILE
+            what = "changed" if name in there else "removed"
+            yield _problem(f"{SIGNATURES}/{name}", code, f"{what} after {state.file} was made")
 
 
 def _states(evidence: Evidence, keys: Sequence[PublicKey]) -> Iterator[SignatureState]:
@@ -153,7 +206,7 @@ def _of_file(evidence: Evidence, path: Path, keys: Sequence[PublicKey]) -> Itera
         yield _problem(file, "stray_file", f"no file of the name *{SUFFIX}")
         return
     try:
-        envelope = read_envelope(path)
+        envelope, data = read_envelope(path)
         payload = decode(envelope.payload, "the payload")
         if envelope.payloadType != PAYLOAD_TYPE:
             got = envelope.payloadType[:60]
@@ -164,9 +217,15 @@ def _of_file(evidence: Evidence, path: Path, keys: Sequence[PublicKey]) -> Itera
     except EnvelopeFault as fault:
         yield _problem(file, fault.code, str(fault))
         return
-    wrong = _says_other(evidence, statement)
+
+    @cache
+    def wrong() -> EnvelopeFault | None:
+        if data != as_written(envelope):
+            return EnvelopeFault(Code.CHANGED_FILE, "not laid out as it was written")
+        return _says_other(evidence, statement)
+
     for entry in envelope.signatures:
-        yield _of_signature(file, envelope, payload, entry, statement, wrong, keys)
+        yield _of_signature(file, envelope, payload, entry, statement.own, wrong, keys)
 
 
 def _statement(payload: bytes) -> Statement:
@@ -187,10 +246,7 @@ def _says_other(evidence: Evidence, statement: Statement) -> EnvelopeFault | Non
     if signed != digest:
         text = f"it signs other evidence: {str(signed)[:_SHOWN]}, and this is {digest[:_SHOWN]}"
         return EnvelopeFault("other_evidence", text)
-    expected = make_statement(
-        record_view(evidence), evidence.kind, digest, statement.signer, statement.comment
-    )
-    different = first_difference(statement, expected)
+    different = first_difference(statement, _made(evidence, statement.own, digest))
     return EnvelopeFault("other_claim", different) if different else None
 
 
@@ -199,8 +255,8 @@ def _of_signature(
     envelope: Envelope,
     payload: bytes,
     entry: SignatureEntry,
-    statement: Statement,
-    wrong: EnvelopeFault | None,
+    own: SignersPart,
+    wrong: Callable[[], EnvelopeFault | None],
     keys: Sequence[PublicKey],
 ) -> SignatureState:
     """Judge one signature: first who made it, then what it says."""
@@ -216,13 +272,14 @@ def _of_signature(
     if maker is not None and maker.keyid != keyid:
         text = f"keyid {short(keyid)!r} is named, but {maker.name} ({short(maker.keyid)}) signed"
         return _problem(file, "other_keyid", text, keyid)
-    if wrong is not None:
-        return _problem(file, wrong.code, str(wrong), keyid)
+    says_wrong = wrong()
+    if says_wrong is not None:
+        return _problem(file, says_wrong.code, str(says_wrong), keyid)
     if maker is None:
         text = f"signed by keyid {short(keyid) or '(none)'}, key not given: not trusted"
-        return _holds(file, Trust.UNKNOWN_KEY, keyid, text)
-    text = f"signed by {maker.name} (keyid {short(keyid)}) as {statement.signer!r}"
-    return _holds(file, Trust.TRUSTED, keyid, text)
+        return _holds(file, Trust.UNKNOWN_KEY, keyid, text, own)
+    text = f"signed by {maker.name} (keyid {short(keyid)}) as {own.signer!r}"
+    return _holds(file, Trust.TRUSTED, keyid, text, own)
 
 
 def _maker(
@@ -250,9 +307,10 @@ def _without_duplicates(states: Sequence[SignatureState]) -> list[SignatureState
     return result
 
 
-def _holds(file: str, trust: Trust, keyid: str, text: str) -> SignatureState:
+def _holds(file: str, trust: Trust, keyid: str, text: str, own: SignersPart) -> SignatureState:
     # What others wrote goes to a terminal: no control characters.
-    return SignatureState(printable(file), trust, trust, printable(keyid), printable(text))
+    shown = printable(file), trust, trust, printable(keyid), printable(text)
+    return SignatureState(*shown, own.earlier)
 
 
 def _problem(file: str, code: str, text: str, keyid: str = "") -> SignatureState:

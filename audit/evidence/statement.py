@@ -11,29 +11,42 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Final, Literal, TypeGuard
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from ..verdict import State
 from .manifest import MANIFEST_FILE, Kind
+from .signed_tests import RESULTS, SignedTests
 from .view import RecordView
 
 STATEMENT_TYPE: Final = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE: Final = "https://in-toto.io/attestation/test-result/v0.1"
 PAYLOAD_TYPE: Final = "application/vnd.in-toto+json"
 
-RESULTS: Final[Mapping[State, str]] = {
-    State.PASS: "PASSED",
-    State.PASS_WITH_LIMITATIONS: "WARNED",
-    State.FAIL: "FAILED",
-    # in-toto knows three results, and a warned test has passed: what was not shown has not.
-    State.INCONCLUSIVE: "FAILED",
-    State.NOT_RUN: "FAILED",
-}
+FORM: Final = 2
+"""Of the statements that are made; raised where a list of tests gets another meaning."""
 
+_FORM: Final = "neartie_form"
 _SIGNER: Final = "neartie_signer"
 _COMMENT: Final = "neartie_comment"
+_EARLIER: Final = "neartie_earlier_signatures"
+
+
+@dataclass(frozen=True, slots=True)
+class SignersPart:
+    """What a statement holds that no record gives.
+
+    Attributes:
+        signer, comment: as the signer gave them.
+        earlier: sha256 hex of every signature that was there before, by the file's name.
+        form: 1 has no list of earlier signatures, and names as passed whatever was run.
+    """
+
+    signer: str
+    comment: str = ""
+    earlier: Mapping[str, str] = field(default_factory=dict)
+    form: int = FORM
 
 
 class Subject(BaseModel):
@@ -59,25 +72,33 @@ class Statement(BaseModel):
     predicate: dict[str, Any]
 
     @property
-    def signer(self) -> str:
-        """The name that the signer gave; empty where there is none."""
-        return str(self.subject[0].annotations.get(_SIGNER, ""))
+    def own(self) -> SignersPart:
+        """What the signer gave; a field that is missing, or of another type, is empty."""
+        given = self.subject[0].annotations
+        earlier = given.get(_EARLIER)
+        kept = earlier if _is_names(earlier) else {}
+        signer, comment = (str(given.get(name, "")) for name in (_SIGNER, _COMMENT))
+        return SignersPart(signer, comment, kept, FORM if _FORM in given else 1)
 
-    @property
-    def comment(self) -> str:
-        """What the signer wrote beside the result; empty where there is nothing."""
-        return str(self.subject[0].annotations.get(_COMMENT, ""))
+
+def _is_names(value: Any) -> TypeGuard[dict[str, str]]:
+    return isinstance(value, dict) and all(isinstance(digest, str) for digest in value.values())
 
 
 def make_statement(
-    view: RecordView, kind: Kind, digest: str, signer: str, comment: str
+    view: RecordView, kind: Kind, digest: str, own: SignersPart, tests: SignedTests
 ) -> dict[str, Any]:
     """Return the statement about the evidence whose manifest has this sha256, JSON values.
 
     The subject is the manifest. Its annotations hold kind, verdict and numerics class of the
-    record, and who signs. ``passedTests`` are the (bank, width) that ran and the widths whose set
-    rate is certified; ``warnedTests`` and ``failedTests`` are the codes of the verdict's reasons,
-    in the failed ones also those that leave the verdict inconclusive.
+    record, who signs, and which signatures were there before.
+
+    Args:
+        view: the record.
+        kind: of the evidence.
+        digest: sha256 hex of ``manifest.json``.
+        own: what the signer adds.
+        tests: those that passed, were warned of and failed, as ``own.form`` has them.
     """
     annotations = {
         "neartie_kind": kind,
@@ -85,8 +106,9 @@ def make_statement(
         "neartie_numerics_class": str(view.numerics_class),
         "neartie_structural_tag": view.structural_tag or "",
         "neartie_provisional_class": str(view.provisional_class),
-        _SIGNER: signer,
-        _COMMENT: comment,
+        _SIGNER: own.signer,
+        _COMMENT: own.comment,
+        **({_FORM: own.form, _EARLIER: dict(own.earlier)} if own.form > 1 else {}),
     }
     return {
         "_type": STATEMENT_TYPE,
@@ -94,7 +116,13 @@ def make_statement(
             {"name": MANIFEST_FILE, "digest": {"sha256": digest}, "annotations": annotations},
         ],
         "predicateType": PREDICATE_TYPE,
-        "predicate": _predicate(view),
+        "predicate": {
+            "result": RESULTS[view.verdict.state],
+            "configuration": _configuration(view),
+            "passedTests": list(tests.passed),
+            "warnedTests": list(tests.warned),
+            "failedTests": list(tests.failed),
+        },
     }
 
 
@@ -108,25 +136,10 @@ def first_difference(statement: Statement, expected: Mapping[str, Any]) -> str |
         (statement.predicate, expected["predicate"]),
     ]
     for signed, wanted in pairs:
-        for field, value in wanted.items():
-            if field not in signed or signed[field] != value:
-                return f"{field} is {_short(signed.get(field))}, the record gives {_short(value)}"
+        for name, value in wanted.items():
+            if name not in signed or signed[name] != value:
+                return f"{name} is {_short(signed.get(name))}, the record gives {_short(value)}"
     return None
-
-
-def _predicate(view: RecordView) -> dict[str, Any]:
-    ran = [f"{c.bank} at width {c.width}" for c in view.coverage if c.ran]
-    certified = [f"set_rate at width {w.width}" for w in view.widths if w.certified]
-    reasons = view.verdict.reasons
-    failed = {r.code for r in reasons if RESULTS[r.state] == "FAILED"}
-    warned = {r.code for r in reasons} - failed
-    return {
-        "result": RESULTS[view.verdict.state],
-        "configuration": _configuration(view),
-        "passedTests": ran + certified,
-        "warnedTests": sorted(warned),
-        "failedTests": sorted(failed),
-    }
 
 
 def _configuration(view: RecordView) -> list[dict[str, Any]]:

@@ -29,6 +29,9 @@ CHECKS: Final[tuple[tuple[str, Callable[[Evidence], Iterator[Problem]]], ...]] =
 )
 """What is asked of evidence that can be read. The place to add a check."""
 
+UNSEEN: Final = f"{SIGNATURES}: whether the last one, or all, was removed shows only with --key"
+"""Nothing outside the folder says how many there were."""
+
 
 def verify_evidence(
     directory: str | Path, *, rerun: bool = False, keys: Sequence[PublicKey] = ()
@@ -88,7 +91,7 @@ def _verify(place: Path, url: str | None, rerun: bool, keys: Sequence[PublicKey]
         problems += again
         not_run += reasons
         checked.append("the audit repeated in a new process" if not reasons else "no repeated run")
-    return Verification(problems, not_run, checked)
+    return Verification(problems, not_run, checked, () if keys else (UNSEEN,))
 
 
 def _signatures(

@@ -23,11 +23,13 @@ class _View(BaseModel):
 
 
 class ReasonView(_View):
-    """One reason of the verdict."""
+    """One reason of the verdict; ``width`` and ``bank`` say what it is about, None: all."""
 
     state: StateName
     code: str
     text: str
+    width: int | None = None
+    bank: str | None = None
 
 
 class VerdictView(_View):
@@ -79,6 +81,7 @@ class ScheduleView(_View):
     distance: float | None
     tolerance: float | None
     fits: bool | None
+    nearest: str | None
 
 
 class PooledView(_View):
@@ -105,6 +108,7 @@ class WidthView(_View):
     counts: Mapping[str, int]
     set_rate: float | None
     set_rate_upper: float
+    confidence: float
     certified: bool
     max_weight_ulp: int | None
     triangle: Mapping[str, TriangleView] = {}

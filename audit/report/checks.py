@@ -2,6 +2,9 @@
 
 A check repeats what the verdict says; it judges nothing anew. Reasons name their width in their
 text, and the counts of a bank say whether the bank takes part in a reason of its width.
+
+Signatures state the checks too (``evidence/signed_tests.py``): a change that gives stored evidence
+another state raises ``evidence.statement.FORM``, so that signatures that are there still verify.
 """
 
 from __future__ import annotations
@@ -9,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
+
+import pyarrow as pa
 
 from ..metrics.flags import FAILING, Breach, names
 from ..metrics.swaps import SetClass
@@ -45,8 +50,13 @@ class Check:
 
 def checks(result: AuditRecord) -> list[Check]:
     """Return every check of a record: by width, then by bank, then what is of all widths."""
-    record = result.record
-    counts, largest = _counts(result), _largest_weights(result)
+    return checks_of(result.record, result.histograms)
+
+
+def checks_of(record: Mapping[str, Any], histograms: pa.Table) -> list[Check]:
+    """Return the checks of an audit's or a gate's record and counts, as ``checks``."""
+    lines = histograms.to_pylist()
+    counts, largest = _counts(lines), _largest_weights(lines)
     found: list[Check] = []
     # A width of which nothing ran has no summary, yet it was asked for.
     for width in dict.fromkeys(item["width"] for item in record["coverage"]):
@@ -57,14 +67,15 @@ def checks(result: AuditRecord) -> list[Check]:
     return [*found, _schedule(record), _verdict(record)]
 
 
+Lines = Sequence[Mapping[str, Any]]
 Counts = Mapping[tuple[str, int], Mapping[str, int]]
 Largest = Mapping[tuple[str, int], int]
 
 
-def _counts(result: AuditRecord) -> Counts:
+def _counts(lines: Lines) -> Counts:
     """By (bank, width): counts by set class, and by the codes of breaches and flags."""
     counts: dict[tuple[str, int], dict[str, int]] = {}
-    for line in result.histograms.to_pylist():
+    for line in lines:
         if line["metric"] not in ("set_class", "breach", "flag"):
             continue
         code = line["key"] if line["metric"] == "set_class" else f"{line['metric']}:{line['key']}"
@@ -73,10 +84,10 @@ def _counts(result: AuditRecord) -> Counts:
     return counts
 
 
-def _largest_weights(result: AuditRecord) -> Largest:
+def _largest_weights(lines: Lines) -> Largest:
     """By (bank, width): the largest distance of a weight in FP32 ULP."""
     largest: dict[tuple[str, int], int] = {}
-    for line in result.histograms.to_pylist():
+    for line in lines:
         if line["metric"] == "weight_ulp" and line["count"]:
             key = line["bank"], line["width"]
             largest[key] = max(largest.get(key, 0), line["steps"])

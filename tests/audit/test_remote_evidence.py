@@ -149,6 +149,17 @@ def test_a_changed_file_is_found(local: Path, server: Watched) -> None:
     assert [(p.code, p.where) for p in problems] == [("changed_file", "report.md")]
 
 
+def test_a_changed_record_is_refused_by_every_reader(local: Path, server: Watched) -> None:
+    url = upload(local, "edited")
+    system, root = fs.FileSystem.from_uri(url)
+    with system.open_output_stream(f"{root}/audit.json") as sink:
+        sink.write((local / "audit.json").read_bytes().replace(b"UNKNOWN", b"BITWISE"))
+    expected = "neartie: audit.json=changed since it was written, but should be as manifest.json "
+    expected += f"records it: neartie verify {url} names every problem [{url}]\n"
+    for words in (["report", url, "--trailer"], ["diff", url, url], ["history", url]):
+        assert command(*words) == (2, "", expected)
+
+
 def test_without_a_manifest_nobody_reads_it(local: Path, server: Watched) -> None:
     url = upload(local, "unfinished")
     remove(f"unfinished/{MANIFEST_FILE}")

@@ -2,22 +2,28 @@
 
 import json
 import random
+import shutil
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ed25519
 from overwrite import overwrite
 
 import neartie
+from neartie.audit.evidence import verify
 from neartie.audit.evidence.check_figures import SCHEMAS, render
-from neartie.audit.evidence.load import load_evidence
+from neartie.audit.evidence.keys import PublicKey, load_public_key, load_signing_key
+from neartie.audit.evidence.load import load_evidence, read_evidence
 from neartie.audit.evidence.manifest import Manifest, document_text, file_digest
 from neartie.audit.evidence.problems import Verification
 from neartie.audit.evidence.rejudge import rejudge
+from neartie.audit.evidence.sign import sign_evidence
 from neartie.audit.evidence.verify import verify_evidence
 from neartie.audit.report import html
 from neartie.audit.report.page import Figure
@@ -28,6 +34,7 @@ BYTE_EDITS = 2400
 FILE_EDITS = 240
 NUMBER_EDITS = 150
 CELL_EDITS = 200
+SIGNATURE_EDITS = 160
 # Sections of a record that follow from the tables: found without a hash.
 DERIVED = ("verdict", "numerics_class", "provisional_class", "widths")
 BANK_DERIVED = ("boundary", "per_width")
@@ -45,7 +52,13 @@ class Workshop:
     def __init__(self, place: Path, files: dict[str, bytes]) -> None:
         self.place, self.files = place, files
 
-    def verify(self, changed: Mapping[str, bytes | None], *, forge: bool = False) -> Verification:
+    def verify(
+        self,
+        changed: Mapping[str, bytes | None],
+        *,
+        forge: bool = False,
+        keys: Sequence[PublicKey] = (),
+    ) -> Verification:
         """Verify with some files changed (None: removed); ``forge`` remakes the manifest."""
         for name, content in changed.items():
             if content is None:
@@ -54,7 +67,7 @@ class Workshop:
                 overwrite(self.place / name, content)
         if forge:
             self.forge({})
-        found = verify_evidence(self.place)
+        found = verify_evidence(self.place, keys=keys)
         for name in (*changed, *(["manifest.json"] if forge else [])):
             if name in self.files:
                 overwrite(self.place / name, self.files[name])
@@ -169,6 +182,93 @@ def test_every_file_that_is_gone_moved_or_new_is_named(workshop: Workshop) -> No
         assert expected <= codes(found), (kind, first, second, found)
         named[kind] += 1
     print(f"\n{named.total():,} edits of files, each found: {dict(named)}")
+
+
+@pytest.fixture
+def signed(
+    workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[Workshop, list[str], list[PublicKey]]:
+    """The evidence signed by three, their files in the order of signing, and their keys."""
+    # What is signed is checked in full by the other tests.
+    monkeypatch.setattr(verify, "CHECKS", ())
+    place = Path(shutil.copytree(workshop.place, tmp_path / "signed"))
+    names, keys = [], []
+    form = serialization.PublicFormat.OpenSSH
+    for signer in ("ada", "bob", "cy"):
+        key = ed25519.Ed25519PrivateKey.generate()
+        pem = key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.OpenSSH,
+            serialization.NoEncryption(),
+        )
+        (tmp_path / signer).write_bytes(pem)
+        public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, form)
+        (tmp_path / f"{signer}.pub").write_bytes(public)
+        keys.append(load_public_key(tmp_path / f"{signer}.pub"))
+        signing = load_signing_key(tmp_path / signer, lambda: None)
+        file = sign_evidence(load_evidence(place), signing, signer=signer)
+        names.append(str(file.relative_to(place)))
+    files = {
+        str(path.relative_to(place)): path.read_bytes()
+        for path in place.rglob("*")
+        if path.is_file()
+    }
+    return Workshop(place, files), names, keys
+
+
+def test_every_edit_of_a_signature_is_found_and_its_file_named(
+    signed: tuple[Workshop, list[str], list[PublicKey]],
+) -> None:
+    shop, names, keys = signed
+    assert shop.verify({}, keys=keys).state == "PASS"
+    draw = random.Random(5)
+    named: Counter[str] = Counter()
+    for _ in range(SIGNATURE_EDITS):
+        name, other = draw.sample(names, 2)
+        kind = draw.choice(("bytes", "space", "removed", "another's"))
+        content = {
+            "bytes": edited(shop.files[name], draw),
+            "space": _with_space(shop.files[name], draw),
+            "removed": None,
+            "another's": shop.files[other],
+        }[kind]
+        if content == shop.files[name]:
+            continue
+        found = shop.verify({name: content}, keys=keys)
+        assert found.exit_status == 1
+        told = {problem.where for problem in found.problems}
+        assert told & {name, other, "signatures"} if kind == "another's" else told, (kind, name)
+        if kind in ("bytes", "space"):
+            assert name in told, (kind, name, found)
+        # Those that came later name it, whoever asks.
+        if name != names[-1]:
+            found = shop.verify({name: content})
+            assert any(p.where == name for p in found.problems), (kind, name, found)
+        named[kind] += 1
+    print(f"\n{named.total():,} edits of signatures, each found: {dict(named)}")
+    assert named.total() > 0.95 * SIGNATURE_EDITS
+
+
+def _with_space(content: bytes, draw: random.Random) -> bytes:
+    """White space where JSON takes it: before, after, or at the end of a line."""
+    lines = content.split(b"\n")
+    lines[draw.randrange(len(lines))] += draw.choice((b" ", b"\n", b"\t", b"\r"))
+    return b"\n".join(lines)
+
+
+def test_that_the_last_signature_or_all_are_gone_shows_with_a_key_alone(
+    signed: tuple[Workshop, list[str], list[PublicKey]],
+) -> None:
+    shop, names, keys = signed
+    note = "signatures: whether the last one, or all, was removed shows only with --key"
+    for gone in (names[-1:], names):
+        found = shop.verify(dict.fromkeys(gone))
+        assert (found.state, list(found.notes)) == ("PASS", [note])
+        assert f"note: {note}" in found.text()
+        found = shop.verify(dict.fromkeys(gone), keys=keys)
+        assert codes(found) == {"missing_signature"}
+        assert len(found.problems) == len(gone)
+        assert not found.notes
 
 
 def leaves(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -357,7 +457,7 @@ def test_a_repeated_run_has_the_same_bits_but_for_one_edited_cell(small: Path) -
     rows = table.to_pylist()
     rows[0]["gap_logit"] = 0.125
     pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMAS["swaps"]), small / "swaps.parquet")
-    for name, text in render(rejudge(load_evidence(small))):
+    for name, text in render(rejudge(read_evidence(small))):
         assert isinstance(text, str)
         (small / name).write_text(text, encoding="utf-8")
     files = {path.name: path.read_bytes() for path in small.iterdir()}

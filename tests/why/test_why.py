@@ -189,22 +189,30 @@ def copied(tmp_path: Path) -> Path:
     return Path(shutil.copytree(ONE_H200 / "tie-witness-fp64", tmp_path / "evidence"))
 
 
-def test_evidence_of_another_form_is_refused(tmp_path: Path) -> None:
-    place = copied(tmp_path)
-    (place / "audit.json").write_text("{}")
+def test_evidence_of_another_form_is_refused() -> None:
+    evidence = replace(load_evidence(ONE_H200 / "tie-witness-fp64"), record={})
     with pytest.raises(InputError, match=r"^audit.json: \w+=not there, but should be as an audit"):
-        why(str(place))
+        why(evidence)
 
 
-def test_changed_files_of_evidence_are_told(tmp_path: Path) -> None:
+def test_changed_files_of_evidence_are_told_or_refused(tmp_path: Path) -> None:
     place = copied(tmp_path)
-    record = place / "audit.json"
-    record.write_text(record.read_text() + "\n")
-    (place / "values.parquet").unlink()
+    shown = place / "report.md"
+    shown.write_text(shown.read_text() + "\n")
+    (place / "junit.xml").unlink()
     report = why(str(place), device="cpu", rows=9)
     changed = section(report, "Files of the evidence").lines()
-    assert [line.split(":")[0] for line in changed] == ["audit.json", "values.parquet"]
+    assert [line.split(":")[0] for line in changed] == ["junit.xml", "report.md"]
     assert report.exit_status == 1
+    (place / "values.parquet").unlink()
+    with pytest.raises(InputError, match=r"^values\.parquet=missing, but should be as manifest"):
+        why(str(place), device="cpu", rows=9)
+
+
+def test_evidence_without_values_says_so() -> None:
+    evidence = load_evidence(ONE_H200 / "tie-witness-fp64")
+    less = {name: table for name, table in evidence.tables.items() if name != "values"}
+    report = why(replace(evidence, tables=less), device="cpu", rows=9)
     stored = section(report, "Reduction schedule by the evidence").figures()
     assert stored == {"not_run": "no values.parquet is there"}
 
