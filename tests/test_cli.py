@@ -309,7 +309,7 @@ def test_explain_of_bytes_is_refused(tmp_path: Path) -> None:
 _SLOW = """
 import pathlib, signal, sys, time
 import neartie
-from neartie.audit.cli import main
+from neartie.__main__ import main
 
 # A shell's background job starts with interrupts ignored.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from multiprocessing.process import BaseProcess
 from typing import Final
 
+from ...interrupts import shielded
 from .contract import Part, Work, WorkerError, write_whole
 
 _POLL_SECONDS: Final = 0.05
@@ -57,8 +58,10 @@ def _spread(work: Work, parts: Sequence[Part], workers: int, done: Callable[[Par
     context = multiprocessing.get_context("spawn")
     threads = str(max(1, (os.cpu_count() or 1) // workers))
     processes: list[BaseProcess] = []
+    # Its own start would lift the shield.
+    resource_tracker.ensure_running()
     try:
-        with _environment(dict.fromkeys(_THREADS, threads)):
+        with _environment(dict.fromkeys(_THREADS, threads)), shielded():
             for worker in range(workers):
                 arguments = (work, parts[worker::workers])
                 processes.append(context.Process(target=_work, args=arguments))
@@ -98,9 +101,10 @@ def _environment(values: Mapping[str, str]) -> Iterator[None]:
 
 
 def _work(work: Work, parts: Sequence[Part]) -> None:
-    """One worker process: its parts in order, then the end."""
-    # An interrupt is for the parent, which then ends its workers.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """One worker process: its parts in order, then the end.
+
+    An interrupt is for the parent, which then ends its workers.
+    """
     threading.Thread(target=_end_with_parent, daemon=True).start()
     run_part = work.open()
     for part in parts:
