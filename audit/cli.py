@@ -102,7 +102,7 @@ def exit_status(*, tells_interrupt: bool = True) -> int:
         return _refused(f"nothing was judged: {printable(str(error))}")
     except Interrupted as stop:
         if tells_interrupt:
-            print(f"neartie: interrupted; {stop}", file=sys.stderr)
+            print(f"neartie: interrupted; {printable(str(stop))}", file=sys.stderr)
         return INTERRUPTED
     except (KeyboardInterrupt, typer.Abort):
         returned = INTERRUPTED

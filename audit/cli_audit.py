@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final
 import typer
 from rich.console import Console
 
-from ..banks.errors import InputError
+from ..banks.errors import InputError, printable
 from .cli_options import Address, Engine, Json, Out, PlanOnly, PolicyFile, Work, widths_of
 from .progress import Interrupted
 
@@ -123,7 +123,7 @@ def audit(
             if "claims" in result.record:
                 print(f"\n{claims_text(result.record['claims'])}\n")
             if out is not None:
-                print(f"evidence in {out}")
+                print(f"evidence in {printable(out)}")
     raise typer.Exit(result.exit_status)
 
 
