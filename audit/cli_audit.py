@@ -63,6 +63,7 @@ def audit(
     from .claims.load import load_claims
     from .claims.text import claims_text
     from .evidence.write import check_target, keeping
+    from .launch.settings import check_rank_timeout
     from .policy import load_policy
     from .progress import progress_bar
     from .report.terminal import print_report
@@ -70,11 +71,12 @@ def audit(
 
     if out is not None:
         check_target(out)
+    check_rank_timeout(rank_timeout)
     if workers is None and engine == "local":
         workers = min(os.cpu_count() or 1, _MOST_WORKERS)
     asked: dict[str, Any] = {
         "rows": widths_of(rows, "--rows"),
-        "ranks": launch or ranks or DEFAULT_RANKS,
+        "ranks": next(n for n in (launch, ranks, DEFAULT_RANKS) if n is not None),
         "engine": engine,
         "address": address,
         "policy": load_policy(policy),

@@ -8,6 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table as RichTable
 
+from ..counted import number_of
 from ..record import AuditRecord
 from .explanations import explanation_table
 from .figures import (
@@ -43,8 +44,9 @@ def print_report(result: AuditRecord, console: Console) -> None:
     record = result.record
     console.print(
         f"[bold]{shown(record['baseline']['name'])}[/] (baseline) against "
-        f"[bold]{shown(record['candidate']['name'])}[/] (candidate), {record['ranks']} ranks, "
-        f"{record['device']}, policy {shown(record['policy']['name'])}"
+        f"[bold]{shown(record['candidate']['name'])}[/] (candidate), "
+        f"{number_of(record['ranks'], 'rank')}, {record['device']}, "
+        f"policy {shown(record['policy']['name'])}"
     )
     tables = (
         bank_table, set_table, triangle_table, weight_table, audit_gate_table, explanation_table,
