@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable
 
@@ -14,9 +15,7 @@ def main() -> None:
     interrupts.begin()
     from .audit.cli import exit_status
 
-    status = attended(exit_status, interrupts)
-    interrupts.end()
-    sys.exit(status)
+    sys.exit(attended(exit_status, interrupts))
 
 
 def attended(run: Callable[[], int], interrupts: Interrupts) -> int:
@@ -24,14 +23,20 @@ def attended(run: Callable[[], int], interrupts: Interrupts) -> int:
     try:
         interrupts.attend()
         status = run()
+        # An interrupt from here on ends the process at once. A reader of stdout that has gone is
+        # told of by Python, at exit.
+        with contextlib.suppress(OSError):
+            sys.stdout.flush()
+        interrupts.end()
         if status == INTERRUPTED or not interrupts.unheard:
             return status
     except KeyboardInterrupt:
-        pass
+        interrupts.end()
     except Exception:
         # What an interrupt tears in a library may come out as any error.
         if not interrupts.unheard:
             raise
+        interrupts.end()
     print("neartie: interrupted", file=sys.stderr)
     return INTERRUPTED
 

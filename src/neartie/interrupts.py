@@ -54,6 +54,7 @@ class Interrupts:
         """Whether one came that nobody has answered: what the command ends with follows from it."""
         self._since: float | None = None
         """When the one that waits came, by the monotonic clock, in seconds."""
+        self._over = False
         self._hook = sys.unraisablehook
 
     def begin(self) -> None:
@@ -76,6 +77,7 @@ class Interrupts:
 
     def end(self) -> None:
         """The status is known: an interrupt of what Python does at exit ends the process."""
+        self._over = True
         signal.setitimer(signal.ITIMER_REAL, 0)
         self._handle(self._leave_silently)
 
@@ -108,6 +110,9 @@ class Interrupts:
 
     def _look(self, number: int, frame: FrameType | None) -> None:
         """Raise, or set the timer to look again: the handler of the timer too."""
+        if self._over or not self.unheard:
+            # The timer had run out as it was stopped.
+            return
         if self._since is None:
             if _cleaning_up():
                 signal.setitimer(signal.ITIMER_REAL, _AGAIN_S)
