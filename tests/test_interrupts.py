@@ -3,6 +3,7 @@
 Each script is a process of its own: handlers of signals are the process's.
 """
 
+import os
 import random
 import signal
 import subprocess
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+CASES = Path(__file__).parent / "data" / "router_cases.json"
 STOPS = [signal.SIGINT, signal.SIGTERM]
 # A shell's background job starts with interrupts ignored, and the tests may be one.
 _HEAD = """
@@ -46,6 +48,8 @@ def run_script(body: str, *words: str, cwd: Path | None = None) -> subprocess.Co
         capture_output=True,
         text=True,
         cwd=cwd,
+        # Streams as a user has them: a buffer that is not written is lost.
+        env={**os.environ, "PYTHONUNBUFFERED": ""},
         timeout=60,
         check=False,
     )
@@ -306,7 +310,7 @@ _COMMAND = """
 import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
 from neartie.__main__ import main
-sys.argv = ["neartie", "audit", "k3-mini/tie-witness", "--no-gate", "--workers", "1"]
+sys.argv = ["neartie", "explain", sys.argv[1]]
 # Who sends the signal waits for this: before it, Python's own handler ends the process.
 import neartie.interrupts as module
 begin = module.Interrupts.begin
@@ -321,7 +325,7 @@ def test_a_command_ends_at_whatever_moment_it_is_stopped() -> None:
     for number in range(3):
         stop, moment = STOPS[number % 2], draw.uniform(number * 0.7, number * 0.7 + 0.7)
         with subprocess.Popen(
-            [sys.executable, "-P", "-c", _COMMAND],
+            [sys.executable, "-P", "-c", _COMMAND, str(CASES)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
