@@ -189,7 +189,4 @@ def main() -> int:
     except InputError as error:
         print(error)
         return 2
-    except KeyboardInterrupt:
-        # The process that waits has had the same interrupt, and tells it.
-        return 130
     return 0
