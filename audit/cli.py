@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import sys
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -13,6 +12,7 @@ from rich.console import Console
 
 from .. import __version__
 from ..banks.errors import InputError, printable
+from ..interrupts import INTERRUPTED
 from .cli_audit import audit
 from .cli_bank import bank_app
 from .cli_bench import bench
@@ -56,7 +56,6 @@ app.command()(selftest)
 app.command()(why)
 
 
-INTERRUPTED: Final = 130
 # The base of typer's usage errors: click's class, or typer's own where it brings click along.
 _USAGE_ERROR: Final[type[Exception]] = next(
     kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException"
@@ -64,9 +63,10 @@ _USAGE_ERROR: Final[type[Exception]] = next(
 
 
 def main() -> None:
-    """Run the command line; bad input is one line on stderr and exit status 2."""
-    # Who cancels a job, such as CI, sends SIGTERM: what an interrupt leaves whole, that does too.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    """Run the command line; bad input is one line on stderr and exit status 2.
+
+    It installs no handlers of signals: the process's own entry, ``neartie.__main__``, does.
+    """
     sys.exit(exit_status())
 
 
@@ -102,7 +102,7 @@ def exit_status(*, tells_interrupt: bool = True) -> int:
         return _refused(f"nothing was judged: {printable(str(error))}")
     except Interrupted as stop:
         if tells_interrupt:
-            print(f"neartie: interrupted; {stop}", file=sys.stderr)
+            print(f"neartie: interrupted; {printable(str(stop))}", file=sys.stderr)
         return INTERRUPTED
     except (KeyboardInterrupt, typer.Abort):
         returned = INTERRUPTED

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final
 import typer
 from rich.console import Console
 
-from ..banks.errors import InputError
+from ..banks.errors import InputError, printable
 from .cli_options import Address, Engine, Json, Out, PlanOnly, PolicyFile, Work, widths_of
 from .progress import Interrupted
 
@@ -63,6 +63,7 @@ def audit(
     from .claims.load import load_claims
     from .claims.text import claims_text
     from .evidence.write import check_apart, check_target, keeping
+    from .launch.settings import check_rank_timeout
     from .policy import load_policy
     from .progress import progress_bar
     from .report.terminal import print_report
@@ -71,11 +72,12 @@ def audit(
     if out is not None:
         check_target(out)
         check_apart(out, work)
+    check_rank_timeout(rank_timeout)
     if workers is None and engine == "local":
         workers = min(os.cpu_count() or 1, _MOST_WORKERS)
     asked: dict[str, Any] = {
         "rows": widths_of(rows, "--rows"),
-        "ranks": launch or ranks or DEFAULT_RANKS,
+        "ranks": next(n for n in (launch, ranks, DEFAULT_RANKS) if n is not None),
         "engine": engine,
         "address": address,
         "policy": load_policy(policy),
@@ -124,7 +126,7 @@ def audit(
             if "claims" in result.record:
                 print(f"\n{claims_text(result.record['claims'])}\n")
             if out is not None:
-                print(f"evidence in {out}")
+                print(f"evidence in {printable(out)}")
     raise typer.Exit(result.exit_status)
 
 

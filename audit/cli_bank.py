@@ -63,7 +63,7 @@ def verify(bank: Spec, as_json: Json = False) -> None:
             print(f"{name}: {one.rows:,} rows, sha256 {one.digest}: as recorded")
         else:
             print(
-                f"{one.name}: generated: {one.rows:,} rows read, "
+                f"{printable(one.name)}: generated: {one.rows:,} rows read, "
                 f"digest of the spec sha256 {one.digest}"
             )
 

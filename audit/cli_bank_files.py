@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from ..banks.errors import InputError, printable
 from .cli_bank_text import (
     made,
     names_of,
@@ -73,7 +74,6 @@ def import_(
     sglang (its dumper's directory), flashinfer-bench (a dataset). docs/banks.md has a recipe for
     each.
     """
-    from ..banks.errors import InputError
     from ..banks.formats import import_files
     from ..banks.geometry import ScoringRule, parse_geometry
     from ..banks.importers.reading import Reading, Recording
@@ -142,4 +142,4 @@ def export(
     if as_json:
         print(json.dumps({"target": str(target), "format": found.name, "carries": found.carries}))
     else:
-        print(f"{target}: {found.name}, {found.carries}")
+        print(f"{printable(str(target))}: {found.name}, {found.carries}")

@@ -22,7 +22,7 @@ def made(directory: Path, digest: str, as_json: bool, **more: list[str]) -> None
     if as_json:
         print(json.dumps({"directory": str(directory), "digest": digest, **more}))
     else:
-        print(f"{directory}: sha256 {digest}")
+        print(f"{printable(str(directory))}: sha256 {digest}")
 
 
 def print_left_out(names: Sequence[str]) -> None:

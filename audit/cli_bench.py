@@ -44,7 +44,9 @@ def bench(
     from .bench.text import print_bench
     from .launch.audit import start_ranks
     from .launch.here import this_rank
+    from .launch.settings import check_rank_timeout
 
+    check_rank_timeout(rank_timeout)
     ranks = launch if launch is not None else _devices(device)
     plan = make_bench(
         geometry=geometry,

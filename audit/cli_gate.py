@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from ..banks.errors import InputError
+from ..banks.errors import InputError, printable
 from ..banks.spec import integer
 from .cli_options import Address, Engine, Json, Out, PlanOnly, PolicyFile, Work, count_of, widths_of
 from .progress import Interrupted, progress_bar
@@ -96,7 +96,7 @@ def gate(
             reused = f", {result.reused_shards:,} shards reused" if result.reused_shards else ""
             print(f"{total:,} rows in {result.seconds:.1f} s{reused}", file=sys.stderr)
             if out is not None:
-                print(f"evidence in {out}")
+                print(f"evidence in {printable(out)}")
     raise typer.Exit(result.exit_status)
 
 

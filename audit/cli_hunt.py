@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from ..banks.errors import InputError
+from ..banks.errors import InputError, printable
 from .cli_options import count_of
 from .progress import Interrupted, progress_bar
 
@@ -87,7 +87,7 @@ def hunt(
     else:
         print(result.text())
         for file in files:
-            print(f"written {file}")
+            print(f"written {printable(str(file))}")
     if result.interrupted and not result.found:
         raise Interrupted(f"nothing was found in {result.rows:,} rows")
     raise typer.Exit(result.exit_status)

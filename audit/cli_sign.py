@@ -11,6 +11,8 @@ from typing import Annotated, Final
 import typer
 from rich.console import Console
 
+from ..banks.errors import printable
+
 PASSPHRASE: Final = "NEARTIE_KEY_PASSPHRASE"
 
 Directory = Annotated[str, typer.Argument(help="An evidence directory.")]
@@ -48,7 +50,8 @@ def sign(
         }
         print(json.dumps(signed, indent=1))
     else:
-        print(f"{file}: {view.verdict.state}, {view.class_text}; keyid sha256:{signing.keyid}")
+        answer = f"{view.verdict.state}, {view.class_text}; keyid sha256:{signing.keyid}"
+        print(f"{printable(str(file))}: {answer}")
 
 
 def _passphrase() -> str | None:

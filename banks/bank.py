@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 import numpy as np
 import numpy.typing as npt
 
-from .errors import InputError
+from .errors import InputError, check_name
 from .geometry import Geometry, ScoringRule, TieContract
 
 Array = npt.NDArray[Any]
@@ -66,7 +66,7 @@ class Header:
     """What is known of a bank without reading its rows.
 
     Attributes:
-        name: how reports call it, such as ``k3-mini/layer3``.
+        name: how reports call it, such as ``k3-mini/layer3``; printable text.
         rows: number of rows.
         geometry: sizes of the front.
         scoring: rule from logits to experts.
@@ -78,6 +78,9 @@ class Header:
         ranks: tensor-parallel ranks of the pieces at stage partials or shards, else None.
         recorded_widths: rows per launch of each recorded path's outputs; None where unknown.
         provenance: where the rows come from (JSON values).
+
+    Raises:
+        InputError: a name or a unit that is no printable text.
     """
 
     name: str
@@ -91,6 +94,10 @@ class Header:
     ranks: int | None = None
     recorded_widths: Mapping[str, int | None] = field(default_factory=dict)
     provenance: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_name("name", self.name, "bank")
+        check_name("independence_unit", self.independence_unit, "bank")
 
 
 class Bank(ABC):

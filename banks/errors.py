@@ -50,6 +50,18 @@ class InputError(ValueError):
         return type(self), (self.what, str(self.got), str(self.expected), self.where)
 
 
+def check_name(what: str, name: str, where: str) -> None:
+    """Refuse a name that a terminal would not show as itself, or that shows nothing.
+
+    A line break in a name would let it forge lines of a report, and an escape rules the terminal.
+
+    Raises:
+        InputError: no printable text.
+    """
+    if not name.strip() or not name.isprintable():
+        raise InputError(what, repr(name), "printable text", where)
+
+
 class BankError(InputError):
     """A bank's files or fields do not hold what ``bank.json`` says."""
 

@@ -34,6 +34,8 @@ class Geometry:
 
     def __post_init__(self) -> None:
         where = f"geometry {self.name}"
+        if not self.name.isprintable():
+            raise InputError("geometry name", repr(self.name), "printable text", where)
         for what, value, least in (
             ("hidden", self.hidden, 0),
             ("latent", self.latent, 0),

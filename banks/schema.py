@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, JsonValue, ValidationError
 
 from .bank import KEYS, NO_UNIT, Stage
-from .errors import BankError, InputError
+from .errors import BankError, InputError, check_name
 from .geometry import Geometry, ScoreFunction, ScoringRule, TieContract
 
 SCHEMA_VERSION: Final = 1
@@ -164,6 +164,7 @@ def parse_header(text: bytes, where: str) -> tuple[BankModel, Geometry, ScoringR
         got = "nothing" if first["type"] == "missing" else _brief(first["input"])
         raise BankError(field, got, _expected(first["type"], first["msg"]), where) from None
     try:
+        check_name("name", model.name, where)
         geometry = Geometry(**model.geometry.model_dump())
         scoring = ScoringRule(**model.scoring.model_dump())
         if model.ranks is not None:

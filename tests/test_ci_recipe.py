@@ -6,6 +6,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -240,6 +241,57 @@ def test_the_parser_refuses_what_the_command_line_refuses() -> None:
         parses(["audit", "--claim", "x"])
     with pytest.raises(Exception, match="No such command"):
         parses(["claims", "verify"])
+
+
+@pytest.mark.parametrize("place", [".", "vendored"])
+def test_the_plain_recipe_runs_as_written(stubs: Path, place: str) -> None:
+    """It installs a checkout, not a name that no registry has; the tools are stand-ins."""
+    (recipe,) = [block for block in blocks("bash") if "pip install" in block]
+    folder = stubs.parent / "job"
+    (folder / place).mkdir(parents=True)
+    for name in ("pyproject.toml", "constraints.txt"):
+        (folder / place / name).symlink_to(ROOT / name)
+    # What `python3 -m venv .neartie` leaves; pip does its part.
+    (stubs / "pip").write_text(f"#!/bin/sh\nSTUB_STATUS=0 exec '{stubs}/python' \"$@\"\n")
+    (stubs / "pip").chmod(0o755)
+    (stubs / "python3").write_text(
+        "#!/bin/sh\nmkdir -p .neartie/bin\n"
+        f"ln -s '{stubs}/pip' .neartie/bin/python; ln -s '{stubs}/neartie' .neartie/bin/neartie\n"
+    )
+    (stubs / "python3").chmod(0o755)
+    place_of = {} if place == "." else {"NEARTIE": place}
+    done = subprocess.run(
+        ["bash", "-c", recipe],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env={
+            "PATH": f"{stubs}:{os.environ['PATH']}",
+            "CALLS": str(folder / "calls"),
+            "STUB_STATUS": "3",
+            **place_of,
+        },
+        check=False,
+    )
+    install, audit = [json.loads(line) for line in (folder / "calls").read_text().splitlines()]
+    *options, constraints, source = install[1:]
+    assert options == ["-m", "pip", "install", "--quiet", "-c"]
+    assert (folder / constraints).samefile(ROOT / "constraints.txt")
+    # Without a separator, pip takes it for a name and asks a registry.
+    assert "/" in source
+    project = tomllib.loads((folder / source / "pyproject.toml").read_text())
+    assert project["project"]["name"] == "neartie"
+    parses(audit[1:])
+    # Every file that the audit reads is there: it names none.
+    assert not [word for word in audit if word.endswith((".toml", ".json"))]
+    assert done.returncode == 3, done.stderr
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))])
+def test_no_page_installs_neartie_from_a_registry(page: Path) -> None:
+    """No registry has it: a clone is installed by its path."""
+    text = page.read_text()
+    assert not re.findall(r"""pip install[^\n`]*\s["']?neartie\b(?! @)""", text)
 
 
 @pytest.mark.parametrize("block", blocks("yaml"), ids=lambda block: block.splitlines()[0])

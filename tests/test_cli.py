@@ -5,6 +5,7 @@ Each exit status is seen once of a process of its own; the rest runs in this one
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -132,6 +133,13 @@ def test_device_cuda_is_exit_3_with_a_reason(run: CommandLine) -> None:
             "rows=9,x, but should be integers separated by commas [--rows]",
         ),
         (("audit", "--ranks", "3"), "ranks=3, but should be a divisor of hidden 512"),
+        (("audit", "--ranks", "0"), "ranks=0, but should be at least 1 [geometry"),
+        (("audit", "--ranks", "0", "--plan-only"), "ranks=0, but should be at least 1 [geometry"),
+        (("audit", "--launch", "0"), "launch=0, but should be 2..16 [--launch]"),
+        # Without --launch too.
+        (("audit", "--rank-timeout", "nan"), "rank_timeout=nan, but should be above 0 and at most"),
+        (("audit", "--rank-timeout", "-1"), "rank_timeout=-1.0, but should be above 0 and at most"),
+        (("bench", "--rank-timeout", "inf"), "rank_timeout=inf, but should be above 0 and at most"),
         (("audit", "nowhere"), "bank=nowhere, but should be a directory, a URL"),
         (
             ("audit", "--candidate", "rout"),
@@ -237,6 +245,9 @@ def test_a_policy_file_moves_the_limits(run: CommandLine, tmp_path: Path) -> Non
     assert done.returncode == 1
     assert "policy strict" in done.stdout
     assert "budget 0" in done.stdout
+    # One of a thing is in the singular.
+    assert "(candidate), 1 rank, cpu" in done.stdout
+    assert re.search(r"certified, 1 width *$", done.stdout, re.MULTILINE)
 
 
 @pytest.mark.parametrize(
@@ -309,7 +320,7 @@ def test_explain_of_bytes_is_refused(tmp_path: Path) -> None:
 _SLOW = """
 import pathlib, signal, sys, time
 import neartie
-from neartie.audit.cli import main
+from neartie.__main__ import main
 
 # A shell's background job starts with interrupts ignored.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from ...banks.errors import printable
 from .metrics import METRICS
 
 Figure = Mapping[str, Any]
@@ -17,7 +18,8 @@ def claims_text(record: Mapping[str, Any]) -> str:
     for answered in record["claims"]:
         lines += [*_block(answered), ""]
     counts = ", ".join(f"{count} {answer.lower()}" for answer, count in record["counts"].items())
-    return "\n".join([*lines, counts])
+    # A directory may have any name.
+    return "\n".join([*map(printable, lines), counts])
 
 
 def metrics_text() -> str:

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from multiprocessing.process import BaseProcess
 from multiprocessing.queues import SimpleQueue
 from typing import Final
 
 from ...banks.errors import InputError
+from ...interrupts import shielded
 from .contract import Part, Work, WorkerError, write_whole
 
 _POLL_SECONDS: Final = 0.05
@@ -60,8 +61,10 @@ def _spread(work: Work, parts: Sequence[Part], workers: int, done: Callable[[Par
     threads = str(max(1, (os.cpu_count() or 1) // workers))
     processes: list[BaseProcess] = []
     refused: SimpleQueue[InputError] = context.SimpleQueue()
+    # Its own start would lift the shield.
+    resource_tracker.ensure_running()
     try:
-        with _environment(dict.fromkeys(_THREADS, threads)), _interrupts_are_ours():
+        with _environment(dict.fromkeys(_THREADS, threads)), shielded():
             for worker in range(workers):
                 arguments = (work, parts[worker::workers], refused)
                 processes.append(context.Process(target=_work, args=arguments))
@@ -102,27 +105,11 @@ def _environment(values: Mapping[str, str]) -> Iterator[None]:
             del os.environ[name]
 
 
-@contextmanager
-def _interrupts_are_ours() -> Iterator[None]:
-    """Processes started in here ignore an interrupt, from their first instruction on.
-
-    It is for the parent, which then ends its workers; one that comes while they are started waits.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-        signal.pthread_sigmask(signal.SIG_SETMASK, held)
-
-
 def _work(work: Work, parts: Sequence[Part], refused: SimpleQueue[InputError]) -> None:
-    """One worker process: its parts in order, then the end."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """One worker process: its parts in order, then the end.
+
+    An interrupt is for the parent, which then ends its workers.
+    """
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
         run_part = work.open()

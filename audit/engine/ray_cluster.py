@@ -30,7 +30,8 @@ def require_ray() -> None:
         InputError: it is not.
     """
     if find_spec("ray") is None:
-        raise InputError("engine", "ray", 'installed: pip install "neartie[ray]"', "--engine")
+        expected = 'installed: pip install ".[ray]" in a clone of neartie'
+        raise InputError("engine", "ray", expected, "--engine")
 
 
 def starts_cluster() -> bool:

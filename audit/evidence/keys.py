@@ -1,7 +1,7 @@
 """Keys that sign evidence: ed25519, ECDSA and RSA, from PEM files or OpenSSH's own.
 
 Reading is left to ``cryptography`` and the schemes to ``securesystemslib`` (ed25519; ECDSA with
-the SHA-2 of its curve; RSA-PSS with SHA-256). Both come with ``pip install neartie[sign]``.
+the SHA-2 of its curve; RSA-PSS with SHA-256). Both come with the extra ``sign``.
 """
 
 from __future__ import annotations
@@ -94,9 +94,8 @@ def require_signing() -> None:
         import securesystemslib.dsse
     except ImportError as error:
         missing = error.name or "cryptography"
-        raise InputError(missing, "missing", "installed: pip install neartie[sign]", "sign") from (
-            error
-        )
+        expected = 'installed: pip install ".[sign]" in a clone of neartie'
+        raise InputError(missing, "missing", expected, "sign") from error
     del cryptography, securesystemslib
 
 

@@ -14,6 +14,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from ...banks.errors import InputError
+from ...interrupts import shielded
 from ..gate.auto import TURNED_OFF
 from .check_figures import differences
 from .load import Evidence, load_evidence
@@ -39,15 +40,18 @@ def rerun_evidence(evidence: Evidence) -> tuple[list[Problem], list[str]]:
         target = Path(place) / "again"
         job = json.dumps({"kind": evidence.kind, "out": str(target), **job_of(evidence)})
         # -P as for the command line: the folder that this runs in is no place to import from.
-        done = subprocess.run(
-            [sys.executable, "-P", "-m", _MODULE],
-            input=job,
-            text=True,
-            stdout=subprocess.PIPE,
-            check=False,
-        )
-        if done.returncode:
-            told = done.stdout.strip() or f"the process ended with status {done.returncode}"
+        command = [sys.executable, "-P", "-m", _MODULE]
+        pipe = subprocess.PIPE
+        with shielded():
+            process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)
+        with process:
+            try:
+                printed, _ = process.communicate(job)
+            except BaseException:
+                process.kill()
+                raise
+        if process.returncode:
+            told = printed.strip() or f"the process ended with status {process.returncode}"
             return [], [f"the repeated run: {told}"]
         return list(_compared(evidence, load_evidence(target))), []
 
@@ -185,7 +189,4 @@ def main() -> int:
     except InputError as error:
         print(error)
         return 2
-    except KeyboardInterrupt:
-        # The process that waits has had the same interrupt, and tells it.
-        return 130
     return 0

@@ -11,6 +11,7 @@ import numpy as np
 from ...banks.bank import Bank
 from ...banks.errors import EnvelopeError, InputError
 from ...banks.open import open_bank
+from ...interrupts import heard
 from ...kernels.contract import Path, check_width
 from ...kernels.registry import as_path
 from ..environment import environment
@@ -117,6 +118,7 @@ def hunt(
             strategies,
         )  # fmt: skip
     except KeyboardInterrupt:
+        heard()
         interrupted = True
     found, stopped = _witnesses(arena, search, command, thorough=not interrupted)
     return replace(
@@ -141,6 +143,7 @@ def _witnesses(
             if not stopped:
                 smallest = minimise(arena, one, thorough=thorough and number < THOROUGH)
         except KeyboardInterrupt:
+            heard()
             stopped = True
         count = search.counts[signature]
         witnesses.append(make_witness(arena, one, smallest, count, command))

@@ -11,7 +11,7 @@ from ...kernels.ranks.paths import RankedPath
 from ...kernels.ranks.spec import BACKENDS, parse_rank_spec
 from .here import this_rank
 from .launcher import run_ranks
-from .settings import RankSettings
+from .settings import RankSettings, check_rank_timeout
 
 _MOST_RANKS: Final = 16
 
@@ -28,8 +28,7 @@ def check_launch(size: int, ranks: int | None, device: str, timeout_s: float) ->
         raise InputError("ranks", ranks, f"{size}, as launched, or left out", "--ranks")
     if device not in BACKENDS:
         raise InputError("device", device, f"one of {', '.join(BACKENDS)}", "--device")
-    if not 0 < timeout_s <= 3600:
-        raise InputError("rank_timeout", timeout_s, "above 0 and at most 3600", "--rank-timeout")
+    check_rank_timeout(timeout_s)
 
 
 def start_ranks(size: int, device: str, timeout_s: float) -> int | None:

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
+from typing import Final
+
+from ...banks.errors import InputError
+
+_MOST_SECONDS: Final = 3600
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +26,17 @@ class RankSettings:
     def text(self) -> str:
         """Return the settings as one argument of a command."""
         return json.dumps(asdict(self))
+
+
+def check_rank_timeout(seconds: float) -> None:
+    """Refuse a time that no rank can be given.
+
+    Raises:
+        InputError: no number above 0, or more than an hour.
+    """
+    if not 0 < seconds <= _MOST_SECONDS:
+        expected = f"above 0 and at most {_MOST_SECONDS}"
+        raise InputError("rank_timeout", seconds, expected, "--rank-timeout")
 
 
 def parse_settings(text: str) -> RankSettings:

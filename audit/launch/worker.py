@@ -10,6 +10,7 @@ from typing import Final
 
 from torch.distributed.elastic.multiprocessing.errors import get_error_handler
 
+from ...interrupts import INTERRUPTED, Interrupts
 from ...kernels.ranks.group import RankGroup, join_group, leave_group
 from ...kernels.ranks.paths import Rank, serve, stop
 from .here import be
@@ -24,7 +25,11 @@ def main() -> None:
     Rank 0 writes its exit status to the file. A failed rank tells its error to the launcher and
     ends with status 1, at which the launcher ends the others.
     """
-    signal.signal(signal.SIGINT, _interrupted)
+    if os.environ["RANK"] == "0":
+        # It may be writing evidence, which it takes away again first.
+        Interrupts().attend(signal.SIGINT)
+    else:
+        signal.signal(signal.SIGINT, _interrupted)
     status, settings, arguments = Path(sys.argv[1]), sys.argv[2], sys.argv[3:]
     errors = get_error_handler()
     errors.initialize()
@@ -36,17 +41,13 @@ def main() -> None:
         sys.stdout.flush()
         # At once: an orderly exit waits for collectives that the lost rank never joins.
         os._exit(_FAILED)
+    except KeyboardInterrupt:
+        os._exit(_FAILED)
 
 
 def _interrupted(number: int, frame: object) -> None:
-    """Stop without a word: the launcher is interrupted too, and tells it once.
-
-    Rank 0 may be writing evidence, which it takes away again first.
-    """
-    if os.environ["RANK"] != "0":
-        os._exit(_FAILED)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    raise KeyboardInterrupt
+    """Stop without a word: the launcher is interrupted too, and tells it once."""
+    os._exit(_FAILED)
 
 
 def _run(status: Path, settings: RankSettings, arguments: list[str]) -> None:
@@ -63,7 +64,7 @@ def _run(status: Path, settings: RankSettings, arguments: list[str]) -> None:
 
 def _command_line(group: RankGroup, arguments: list[str]) -> int:
     """Run the command line as if it had been started here; return its exit status."""
-    from ..cli import INTERRUPTED, exit_status
+    from ..cli import exit_status
 
     sys.argv = ["neartie", *arguments]
     code = exit_status(tells_interrupt=False)

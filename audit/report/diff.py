@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from ..evidence.diff import EvidenceDiff
 from ..evidence.diff_widths import WidthDiff
+from .shown import shown
 
 _RATE_TITLE: Final = (
     "Set rate: exact intervals; Newcombe's of the difference; one-sided p-value of growth"
@@ -21,7 +21,7 @@ def print_diff(diff: EvidenceDiff, console: Console) -> None:
     """Print what is alike, the figures side by side, and whether the second run is worse."""
     for label, run in (("first ", diff.first), ("second", diff.second)):
         name = f"{run.directory}  {run.date}  sha256 {run.digest[:12]}"
-        console.print(escape(f"{label}  {name}  {run.verdict}  {run.numerics_class}"))
+        console.print(shown(f"{label}  {name}  {run.verdict}  {run.numerics_class}"))
     rows = "the same rows" if diff.same_rows else "not the same rows: rates are compared alone"
     console.print(f"{diff.kind}s of {rows}")
     _lines(console, "not alike", diff.unlike)
@@ -36,7 +36,7 @@ def print_diff(diff: EvidenceDiff, console: Console) -> None:
     _lines(console, "gone reasons", diff.gone_reasons)
     console.print()
     for worse in diff.worse:
-        console.print(escape(f"  worse by {worse.rule}: {worse.text}"))
+        console.print(shown(f"  worse by {worse.rule}: {worse.text}"))
     state = "[red]worse[/]" if diff.worse else "[green]no worse[/]"
     console.print(f"second  {state}")
 
@@ -45,7 +45,7 @@ def _lines(console: Console, title: str, lines: Sequence[str]) -> None:
     if lines:
         console.print(f"{title}:")
     for line in lines:
-        console.print(escape(f"  {line}"))
+        console.print(shown(f"  {line}"))
 
 
 def _rate_table(widths: Sequence[WidthDiff]) -> Table:

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from ..certificates import severity
+from ..counted import number_of
 from ..value_table import TENSORS
 
 # Classes that are told apart in the table of sets; the rest are one column.
@@ -39,7 +40,7 @@ def set_table(record: Mapping[str, Any]) -> Table:
         "invalid",
         "set rate",
         f"at most ({confidence:.0%})",
-        f"certified, {widths} widths",
+        f"certified, {number_of(widths, 'width')}",
     )
     rows = []
     for width in record["widths"]:
@@ -201,8 +202,8 @@ def certificate_text(certificate: Mapping[str, Any]) -> str:
     flags = f"; {', '.join(certificate['flags'])}" if certificate["flags"] else ""
     return (
         f"{certificate['set_class']}: {certificate['bank']} row {certificate['row']} at width "
-        f"{certificate['width']}, rank {certificate['rank']} ({certificate['replicas']} ranks "
-        f"alike): drops {dropped}, adds {added}; gap "
+        f"{certificate['width']}, rank {certificate['rank']} "
+        f"({number_of(certificate['replicas'], 'rank')} alike): drops {dropped}, adds {added}; gap "
         f"{'undefined' if gap is None else f'{gap:,} ULP in FP32'}"
         f"{'' if fp64 is None else f', {fp64:.2f} ULP in FP64'}{flags}"
     )

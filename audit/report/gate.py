@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
 
 from ..gate.record import GateRecord
 from .figures import (
@@ -22,6 +21,7 @@ from .figures import (
 from .markdown import certificate_lines, render_cut
 from .mechanism import mechanism
 from .near_ties import near_tie_table, sample_text
+from .shown import shown
 from .terminal import print_reasons, print_tables
 
 _CERTIFICATES_SHOWN = 5
@@ -82,17 +82,17 @@ def print_gate(result: GateRecord, console: Console) -> None:
     """Print conditions, tables, the worst certificates, reasons, verdict and class."""
     record = result.record
     console.print(
-        f"[bold]{escape(record['baseline']['spec'])}[/] (baseline) against "
-        f"[bold]{escape(record['candidate']['spec'])}[/] (candidate), "
-        f"{escape(device_text(record))}, policy {escape(record['policy']['name'])}, "
+        f"[bold]{shown(record['baseline']['spec'])}[/] (baseline) against "
+        f"[bold]{shown(record['candidate']['spec'])}[/] (candidate), "
+        f"{shown(device_text(record))}, policy {shown(record['policy']['name'])}, "
         f"seed {record['plan']['seed']}, {record['plan']['shards']:,} shards"
     )
     print_tables(record, (set_table, near_tie_table, weight_table, reference_table), console)
     console.print(f"swaps  {swap_text(record)}")
     sample = sample_text(record["sample"])
     if sample:
-        console.print(f"sample {escape(sample)}")
+        console.print(f"sample {shown(sample)}")
     for certificate in worst_certificates(result.swaps, 3):
-        console.print(f"  {escape(certificate_text(certificate))}")
-        console.print(f"    [dim]{escape(certificate['snippet'])}[/]")
+        console.print(f"  {shown(certificate_text(certificate))}")
+        console.print(f"    [dim]{shown(certificate['snippet'])}[/]")
     print_reasons(record, console)

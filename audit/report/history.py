@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from ..evidence.history import DRIFT_CONFIDENCE, History, Series
+from .shown import shown
 
 _BARS: Final = "▁▂▃▄▅▆▇█"
 
@@ -19,13 +19,13 @@ def print_history(history: History, console: Console) -> None:
     for number, run in enumerate(history.runs, 1):
         unlike = "" if run.alike else "  other rows, paths or windows than the newest"
         name = f"{run.date}  {run.directory}  sha256 {run.digest[:12]}"
-        console.print(escape(f"{number:>3}  {name}  {run.verdict}  {run.numerics_class}{unlike}"))
+        console.print(shown(f"{number:>3}  {name}  {run.verdict}  {run.numerics_class}{unlike}"))
     console.print()
     console.print(_table(history.series))
     drifting = _same_widths([series for series in history.series if series.drifts])
     for widths, series in drifting:
         p = f"p = {series.trend.p_value:.2g}, {series.trend.method}"
-        console.print(escape(f"drift: {_name(series.metric, widths)} grows ({p})"))
+        console.print(shown(f"drift: {_name(series.metric, widths)} grows ({p})"))
     if not drifting:
         console.print(f"no drift at {DRIFT_CONFIDENCE:.0%} over {history.tested} figures that vary")
     console.print(

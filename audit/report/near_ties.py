@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ..counted import number_of
 from .figures import Table, density_text
 
 # Shown by ``neartie gate`` and in the record; too wide beside an audit's own tables.
@@ -84,7 +85,8 @@ def audit_gate_lines(record: Mapping[str, Any]) -> list[str]:
     lines = [
         f"near-tie gate: {gate['baseline']} against {gate['candidate']}, "
         f"{gate['rows']:,} rows from {_sources(gate['sources'])}, seed {gate['seed']}, plan "
-        f"{gate['plan'][:12]}: {len(groups)} share(s) of rows for {len(gate['widths'])} widths, "
+        f"{gate['plan'][:12]}: {len(groups)} share(s) of rows for "
+        f"{number_of(len(gate['widths']), 'width')}, "
         f"sized for a rate of {planned['assumed_rate']:.1e} with {planned['spare_events']} "
         f"differing rows to spare"
     ]

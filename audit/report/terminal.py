@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table as RichTable
 
+from ..counted import number_of
 from ..record import AuditRecord
 from .explanations import explanation_table
 from .figures import (
@@ -23,6 +23,7 @@ from .figures import (
     worst_certificates,
 )
 from .near_ties import audit_gate_lines, audit_gate_table
+from .shown import shown
 
 _COLOURS = {
     "PASS": "bold green",
@@ -42,9 +43,10 @@ def print_report(result: AuditRecord, console: Console) -> None:
     """Print conditions, tables, the worst certificates, reasons, verdict and class."""
     record = result.record
     console.print(
-        f"[bold]{escape(record['baseline']['name'])}[/] (baseline) against "
-        f"[bold]{escape(record['candidate']['name'])}[/] (candidate), {record['ranks']} ranks, "
-        f"{record['device']}, policy {escape(record['policy']['name'])}"
+        f"[bold]{shown(record['baseline']['name'])}[/] (baseline) against "
+        f"[bold]{shown(record['candidate']['name'])}[/] (candidate), "
+        f"{number_of(record['ranks'], 'rank')}, {record['device']}, "
+        f"policy {shown(record['policy']['name'])}"
     )
     tables = (
         bank_table, set_table, triangle_table, weight_table, audit_gate_table, explanation_table,
@@ -53,7 +55,7 @@ def print_report(result: AuditRecord, console: Console) -> None:
     console.print()
     line = schedule_line(record)
     for text in ([line] if line is not None else []) + audit_gate_lines(record):
-        console.print(escape(text))
+        console.print(shown(text))
     _certificates(result, console)
     print_reasons(record, console)
 
@@ -78,7 +80,7 @@ def rich_table(table: Table) -> RichTable:
         text = number == 0 or column in _TEXT_COLUMNS
         rich.add_column(column, justify="left" if text else "right", no_wrap=number == 0)
     for row in table.rows:
-        rich.add_row(*(escape(cell) for cell in row))
+        rich.add_row(*(shown(cell) for cell in row))
     return rich
 
 
@@ -88,8 +90,8 @@ def _certificates(result: AuditRecord, console: Console) -> None:
         return
     console.print(f"\n[bold]Worst certificates[/] ({_CERTIFICATES_SHOWN} at most of {total:,})")
     for certificate in worst_certificates(result.swaps, _CERTIFICATES_SHOWN):
-        console.print(f"  {escape(certificate_text(certificate))}")
-        console.print(f"    [dim]{escape(certificate['snippet'])}[/]")
+        console.print(f"  {shown(certificate_text(certificate))}")
+        console.print(f"    [dim]{shown(certificate['snippet'])}[/]")
 
 
 def print_reasons(record: Mapping[str, Any], console: Console) -> None:
@@ -101,9 +103,9 @@ def print_reasons(record: Mapping[str, Any], console: Console) -> None:
     ranked = sorted(reasons, key=lambda r: order.index(r["state"]) != order.index("FAIL"))
     for reason in ranked[:_REASONS_SHOWN]:
         colour = _COLOURS[reason["state"]]
-        console.print(f"  [{colour}]{reason['state']}[/] {escape(reason['text'])}")
+        console.print(f"  [{colour}]{reason['state']}[/] {shown(reason['text'])}")
     if len(ranked) > _REASONS_SHOWN:
         console.print(f"  and {len(ranked) - _REASONS_SHOWN} more (--json or --out shows all)")
     state = record["verdict"]["state"]
     console.print(f"verdict  [{_COLOURS[state]}]{state}[/]")
-    console.print(f"class    [bold]{escape(class_line(record))}[/]")
+    console.print(f"class    [bold]{shown(class_line(record))}[/]")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import resource_tracker
 
 from ...banks.errors import InputError
+from ...interrupts import shielded
 from ...kernels.contract import check_width
 from .catalogue import CATALOGUE
 from .cells import Cell, CellResult, run_clean, run_fault
@@ -116,17 +117,20 @@ def _results(cells: Sequence[Cell], workers: int) -> Iterator[CellResult]:
         yield from map(run_cell, cells)
         return
     context = multiprocessing.get_context("spawn")
+    # Its own start would lift the shield.
+    resource_tracker.ensure_running()
     with ProcessPoolExecutor(workers, context, _start_worker) as pool:
         try:
-            for future in as_completed([pool.submit(run_cell, cell) for cell in cells]):
+            with shielded():
+                futures = [pool.submit(run_cell, cell) for cell in cells]
+            for future in as_completed(futures):
                 yield future.result()
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 
 
 def _start_worker() -> None:
-    """An interrupt is for the parent; a worker whose parent was killed would wait for ever."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """A worker whose parent was killed would wait for ever."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 

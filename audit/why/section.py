@@ -7,15 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-
-def number_of(count: int, noun: str) -> str:
-    """Return a count with its noun, in the plural but for 1.
-
-    Example:
-        >>> number_of(1, "row"), number_of(1200, "row")
-        ('1 row', '1,200 rows')
-    """
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+from ...banks.errors import printable
+from ..counted import number_of
 
 
 class Section(Protocol):
@@ -94,7 +87,8 @@ class WhyReport:
     def text(self) -> str:
         """Return the report for a terminal."""
         pair = f"{self.baseline} against {self.candidate}"
-        head = f"{self.target}: {pair}, {number_of(self.ranks, 'rank')}, width {self.width}"
+        launch = f"{number_of(self.ranks, 'rank')}, width {self.width}"
+        head = f"{printable(self.target)}: {pair}, {launch}"
         blocks = [head]
         for section in self.sections:
             blocks.append("\n".join([section.title, *(f"  {line}" for line in section.lines())]))

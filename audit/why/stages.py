@@ -11,9 +11,9 @@ from typing import Any
 
 from ...banks.bank import Bank
 from ...kernels.contract import Path
+from ..counted import number_of
 from ..judged import judge_block
 from .pair import DEFAULT_WIDTH, make_pair
-from .section import number_of
 from .stage_chain import BASELINE_SIDE, CANDIDATE_SIDE, Mixer, cut_paths
 from .stage_shares import Quantity, counted, squared
 from .stage_sums import SQUARED, StageSums

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
-from ..errors import InputError
+from ..errors import InputError, check_name
 from ..geometry import Geometry, ScoringRule, TieContract
 
 TENSOR_NAMES: Final[dict[str, tuple[str, ...]]] = {
@@ -109,8 +109,8 @@ def check_recording(recording: Recording) -> None:
         InputError: an empty name, a negative layer, or no row a launch.
     """
     name, layer, width = recording.name, recording.layer, recording.step_width
-    if name is not None and not (name and name.isprintable()):
-        raise InputError("name", repr(name), "printable text", _WHERE)
+    if name is not None:
+        check_name("name", name, _WHERE)
     if layer is not None and not 0 <= layer < _LAYERS:
         raise InputError("layer", layer, f"0..{_LAYERS - 1}", _WHERE)
     for option, rows in {"step_width": width, **recording.widths}.items():

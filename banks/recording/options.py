@@ -17,7 +17,7 @@ import torch
 from pydantic import TypeAdapter, ValidationError
 
 from ..bank import KEYS, NO_UNIT
-from ..errors import InputError
+from ..errors import InputError, check_name
 from ..schema import WEIGHTS, Name, PathName, ProvenanceModel
 from .spec import TENSORS, GateSpec
 
@@ -66,8 +66,7 @@ def check_names(name: str, path: str, unit: str) -> None:
     check_types(
         name=(name, (str,), "text"), path=(path, (str,), "text"), unit=(unit, (str,), "text")
     )
-    if not name or not name.isprintable():
-        raise InputError("name", repr(name), "printable text", _WHERE)
+    check_name("name", name, _WHERE)
     if not _fits(PathName, path):
         expected = "letters, digits, - and _, with no digit or - first"
         raise InputError("path", repr(path), expected, _WHERE)

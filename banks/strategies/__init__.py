@@ -12,7 +12,8 @@ except ModuleNotFoundError as error:
     if error.name != "hypothesis":
         raise
     raise ModuleNotFoundError(
-        "neartie.banks.strategies needs hypothesis: pip install 'neartie[test]'", name="hypothesis"
+        "neartie.banks.strategies needs hypothesis: pip install '.[test]' in a clone of neartie",
+        name="hypothesis",
     ) from None
 
 from .edges import edge_rows, named_biases, named_logits

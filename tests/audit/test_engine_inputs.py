@@ -39,7 +39,9 @@ def test_without_ray_the_command_to_install_it_is_named(monkeypatch: pytest.Monk
     monkeypatch.setattr(ray_cluster, "find_spec", lambda name: None)
     with pytest.raises(InputError) as caught:
         make_engine("ray")
-    expected = 'engine=ray, but should be installed: pip install "neartie[ray]" [--engine]'
+    expected = (
+        'engine=ray, but should be installed: pip install ".[ray]" in a clone of neartie [--engine]'
+    )
     assert str(caught.value) == expected
 
 

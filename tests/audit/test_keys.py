@@ -158,5 +158,7 @@ def test_without_the_extra_the_command_that_installs_it_is_told(
         return real(name, *rest, **named)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(InputError, match=r"pip install neartie\[sign\]"):
+    with pytest.raises(
+        InputError, match=r'pip install "\.\[sign\]" in a clone of neartie \[sign\]$'
+    ):
         load_public_key(tmp_path / "k")

@@ -112,8 +112,11 @@ def test_control_characters_of_a_header_are_escaped(
     make_bank("near_tie:geometry=mini,rows=4,gap=1", tmp_path / "bank")
     header = tmp_path / "bank" / "bank.json"
     told = json.loads(header.read_text())
-    told["name"] = "a\x1b[31mred"
-    told["provenance"] |= {"model": "line\nname   other", "key\x07": "rung"}
+    told["provenance"] |= {
+        "source": "a\x1b[31mred",
+        "model": "line\nname   other",
+        "key\x07": "rung",
+    }
     header.write_text(json.dumps(told))
     info(str(tmp_path / "bank"))
     verify(str(tmp_path / "bank"))

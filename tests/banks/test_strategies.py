@@ -366,6 +366,6 @@ def test_without_hypothesis_neartie_works_and_the_strategies_say_what_they_need(
     last = done.stderr.strip().splitlines()[-1]
     assert last == (
         "ModuleNotFoundError: neartie.banks.strategies needs hypothesis: "
-        "pip install 'neartie[test]'"
+        "pip install '.[test]' in a clone of neartie"
     )
     assert "During handling" not in done.stderr
