@@ -38,8 +38,13 @@ RENDERED: Final[tuple[tuple[str, Callable[[AuditRecord], str]], ...]] = (
 RENDERED_GATE: Final[tuple[tuple[str, Callable[[GateRecord], str]], ...]] = (
     ("report.md", render_gate),
     ("report.html", render_gate_html),
+    ("junit.xml", render_junit),
+    ("results.sarif", render_sarif),
 )
 """The same for a gate."""
+
+NOT_IN_EARLIER_GATES: Final = frozenset({"junit.xml", "results.sarif"})
+"""Files that earlier versions did not write for a gate."""
 
 
 @overload
