@@ -43,6 +43,11 @@ RENDERED_GATE: Final[tuple[tuple[str, Callable[[GateRecord], str]], ...]] = (
 )
 """The same for a gate."""
 
+REPORT_FORMS: Final = {
+    "md": "report.md", "html": "report.html", "junit": "junit.xml", "sarif": "results.sarif",
+}  # fmt: skip
+"""The rendered files by the name of their form."""
+
 NOT_IN_EARLIER_GATES: Final = frozenset({"junit.xml", "results.sarif"})
 """Files that earlier versions did not write for a gate."""
 
@@ -102,9 +107,20 @@ def write_gate_evidence(result: GateRecord, directory: str | Path) -> Path | str
     )
 
 
-def report_text(result: AuditRecord | GateRecord) -> str:
-    """Return the text of ``report.md``."""
-    return render_gate(result) if isinstance(result, GateRecord) else render_markdown(result)
+def report_text(result: AuditRecord | GateRecord, form: str = "md") -> str:
+    """Return the text of a file that is made from a record and its tables alone.
+
+    Args:
+        result: of an audit or a gate.
+        form: one of ``REPORT_FORMS``.
+
+    Raises:
+        KeyError: no such form.
+    """
+    name = REPORT_FORMS[form]
+    if isinstance(result, GateRecord):
+        return dict(RENDERED_GATE)[name](result)
+    return dict(RENDERED)[name](result)
 
 
 @contextmanager

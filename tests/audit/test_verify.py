@@ -19,6 +19,7 @@ from neartie.audit.evidence.manifest import Manifest, document_text, file_digest
 from neartie.audit.evidence.problems import Verification
 from neartie.audit.evidence.rejudge import rejudge
 from neartie.audit.evidence.verify import verify_evidence
+from neartie.audit.evidence.write import REPORT_FORMS, report_text
 from neartie.audit.report import html
 from neartie.audit.report.page import Figure
 from neartie.banks.errors import InputError
@@ -368,6 +369,9 @@ def gate_workshop(gate_files: dict[str, bytes], tmp_path: Path) -> Workshop:
 
 def test_the_files_for_ci_of_a_gate_are_listed_and_made_again(gate_workshop: Workshop) -> None:
     assert verify_evidence(gate_workshop.place).state == "PASS"
+    again = rejudge(load_evidence(gate_workshop.place))
+    for form, name in REPORT_FORMS.items():
+        assert report_text(again, form).encode() == gate_workshop.files[name]
     listed = json.loads(gate_workshop.files["manifest.json"])["files"]
     for name in ("junit.xml", "results.sarif"):
         assert name in listed
@@ -442,6 +446,9 @@ def test_the_command_line(
     status, printed = call("verify", out, "--json")
     assert (status, json.loads(printed)["state"]) == (0, "PASS")
     assert call("report", out) == (1, workshop.files["report.md"].decode())
+    for form, name in REPORT_FORMS.items():
+        expected = workshop.files[name].decode()
+        assert call("report", out, "--format", form) == (1, expected)
     (tmp_path / "loose.toml").write_text('name = "loose"\ntie_contract = "lower_id"\n')
     status, printed = call("report", out, "--policy", str(tmp_path / "loose.toml"), "--json")
     assert json.loads(printed)["policy"]["name"] == "loose"
