@@ -55,7 +55,9 @@ def report(
     ] = None,
     form: Annotated[
         ReportForm | None,
-        typer.Option("--format", help="Document to print on stdout; default: md."),
+        typer.Option(
+            "--format", help="Document to print on stdout: md, html, junit or sarif; default: md."
+        ),
     ] = None,
     trailer: Annotated[
         bool, typer.Option("--trailer", help="Print the two lines of a commit message instead.")

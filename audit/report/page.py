@@ -24,7 +24,7 @@ from .figures import (
     weight_table,
 )
 from .gate import reference_table, swap_text
-from .mechanism import mechanism
+from .mechanism import Mechanism, mechanism
 from .near_ties import audit_gate_lines, audit_gate_table, near_tie_table, sample_text
 
 Draw = Callable[[Mapping[str, Any], charts.Theme], charts.Chart | None]
@@ -69,8 +69,8 @@ class Page:
         return class_line(self.record)
 
     @property
-    def mechanism(self) -> str:
-        """The change in one sentence."""
+    def mechanism(self) -> Mechanism:
+        """The change in plain words."""
         return mechanism(self.record)
 
     @property
