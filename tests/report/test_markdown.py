@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import re
+from collections import Counter
 from html import escape
 
 from markdown_it import MarkdownIt
@@ -65,15 +66,16 @@ def test_the_mechanism_is_made_from_declarations_and_findings(
     fit = "The latent errors fit the declared schedules, one_shot_fp32 against gather."
     assert fit in told.details
     assert "The candidate's latent is closer to FP64." in told.details
-    kinds = {
-        kind: count
-        for width in record.record["widths"]
-        for kind, count in width["counts"].items()
-        if kind not in ("identical", "reordered") and count
-    }
-    assert "near_tie" in kinds
-    assert any("near tie" in detail for detail in mechanism(record.record).details)
-    assert mechanism(record.record).lead.endswith("at worst multi swap.")
+    sets: Counter[str] = Counter()
+    for width in record.record["widths"]:
+        sets.update(width["counts"])
+    assert (sets["near_tie"], sets["far_swap"]) == (52, 4)
+    told = mechanism(record.record)
+    assert told.lead.endswith(
+        "slot order, and 56 of 240 results (row x rank x width) have another expert set, at worst "
+        "far swap."
+    )
+    assert "The other expert sets by class: near tie 52, far swap 4." in told.details
     assert "K-split" not in " ".join(mechanism(gate.record).details)
 
 
