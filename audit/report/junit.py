@@ -18,7 +18,8 @@ from ...banks.errors import printable
 from ..gate.record import GateRecord
 from ..record import AuditRecord
 from ..verdict import State
-from .checks import ALL_WIDTHS, Check, checks
+from .check import Check
+from .checks import ALL_WIDTHS, checks
 
 _OUTCOMES: Final = {
     State.FAIL: "failure",

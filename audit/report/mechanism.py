@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ..metrics.swaps import SetClass
+from ..metrics.swaps import SET_CODE, SetClass
 from .explanations import best_sentences
 
 MOST_LEAD_WORDS: Final = 35
@@ -61,7 +61,7 @@ def _lead(changed: Sequence[str], record: Mapping[str, Any]) -> str:
     if not kinds:
         return f"{declared}, and the expert set is the same in all {rows:,} {_RESULTS}."
     link = "and" if last else "but"
-    worst = max(kinds, key=list(SetClass).index).replace("_", " ")
+    worst = max(kinds, key=lambda name: SET_CODE[SetClass(name)]).replace("_", " ")
     return (
         f"{declared}, {link} {sum(kinds.values()):,} of {rows:,} {_RESULTS} have another expert "
         f"set, at worst {worst}."
