@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Sequence
 from enum import StrEnum
@@ -96,9 +97,10 @@ def _public_keys(paths: Sequence[Path]) -> list[PublicKey]:
 
 def _print_document(text: str) -> None:
     """Print the bytes that the file has: XML and HTML say that they are UTF-8."""
-    sys.stdout.flush()
-    sys.stdout.buffer.write(text.encode("utf-8"))
-    sys.stdout.buffer.flush()
+    # What a caller put in its place takes text alone.
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8")
+    print(text, end="")
 
 
 def _print_trailer(evidence: Evidence, *, given: bool) -> None:

@@ -119,8 +119,10 @@ def report_text(result: AuditRecord | GateRecord, form: str = "md") -> str:
     """
     name = REPORT_FORMS[form]
     if isinstance(result, GateRecord):
-        return dict(RENDERED_GATE)[name](result)
-    return dict(RENDERED)[name](result)
+        of_gates: dict[str, Callable[[GateRecord], str]] = dict(RENDERED_GATE)
+        return of_gates[name](result)
+    of_audits: dict[str, Callable[[AuditRecord], str]] = dict(RENDERED)
+    return of_audits[name](result)
 
 
 @contextmanager

@@ -113,7 +113,7 @@ def test_the_leading_sentence_is_short_whatever_changed(clean: AuditRecord) -> N
         assert len(told.lead.split()) <= MOST_LEAD_WORDS
         assert ";" not in told.lead
         assert told.lead.count(".") == 1
-    assert len(told.details) >= 6
+        assert len(told.details) >= 6
 
 
 def test_the_mechanism_is_a_sentence_and_a_list(clean: AuditRecord, gate: GateResult) -> None:
