@@ -1,7 +1,9 @@
-"""``sign``, ``diff`` and ``history`` as a user meets them."""
+"""``sign``, ``report``, ``diff`` and ``history`` as a user meets them."""
 
 import json
+import re
 import subprocess
+import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,10 @@ from cryptography.hazmat.primitives.asymmetric import ed25519
 
 from neartie.audit.evidence.keys import load_public_key
 from neartie.audit.evidence.load import Evidence
+from neartie.audit.evidence.rejudge import rejudge
 from neartie.audit.evidence.sign import check_signatures
+from neartie.audit.evidence.write import report_text
+from neartie.audit.policy import load_policy
 
 MakeEvidence = Callable[..., Evidence]
 Neartie = Callable[..., subprocess.CompletedProcess[str]]
@@ -80,6 +85,58 @@ def test_sign_writes_one_file_and_says_what_was_signed(
     assert state.text == f"signed by Ada (keyid {public.keyid[:16]}) as 'Ada'"
     again = neartie("sign", evidence.directory, "--key", key, passphrase="open")
     refused(again, "has signed")
+
+
+def says(form: str, text: str) -> tuple[str, bool]:
+    """State and class in a document, and whether it is of its form."""
+    if form == "sarif":
+        log = json.loads(text)
+        told = log["runs"][0]["properties"]
+        return f"{told['verdict']} {told['numericsClass']}", log["version"] == "2.1.0"
+    if form == "junit":
+        root = ET.fromstring(text)
+        (verdict,) = (c for c in root.iter("testcase") if c.get("name") == "verdict")
+        (named,) = (p for p in root.iter("property") if p.get("name") == "numerics_class")
+        state = "INCONCLUSIVE" if verdict.find("error") is not None else "PASS"
+        return f"{state} NUMERICS-{named.get('value')}", root.tag == "testsuites"
+    if form == "html":
+        (state,) = re.findall(r'<p class="state (\w+)">', text)
+        (name,) = re.findall(r"<h1>(.*)</h1>", text)
+        return f"{state} {name}", text.startswith("<!DOCTYPE html>")
+    (name,) = re.findall(r"^## (.*)$", text, re.MULTILINE)
+    (state,) = re.findall(r"^\*\*(\w+)\*\* for replacing", text, re.MULTILINE)
+    return f"{state} {name}", text.startswith("## ")
+
+
+@pytest.mark.parametrize("form", ["md", "html", "junit", "sarif"])
+def test_report_prints_each_document_under_the_recorded_or_another_policy(
+    make_evidence: MakeEvidence, neartie: Neartie, tmp_path: Path, form: str
+) -> None:
+    evidence = make_evidence()
+    recorded = neartie("report", evidence.directory, "--format", form)
+    state, shaped = says(form, recorded.stdout)
+    assert (recorded.returncode, state.split()[0], shaped) == (3, "INCONCLUSIVE", True), state
+    assert recorded.stdout == report_text(rejudge(evidence), form)
+    if form == "md":
+        assert neartie("report", evidence.directory).stdout == recorded.stdout
+    # A limit that 24 rows certify.
+    (tmp_path / "loose.toml").write_text('name = "loose"\nset_rate = 0.3\n')
+    loose = tmp_path / "loose.toml"
+    other = neartie("report", evidence.directory, "--format", form, "--policy", loose)
+    state, shaped = says(form, other.stdout)
+    assert (other.returncode, shaped) == (0, True)
+    assert state.startswith("PASS")
+    assert "LIGHT" in state
+    assert other.stdout == report_text(rejudge(evidence, load_policy(loose)), form)
+
+
+def test_report_refuses_what_is_no_form_or_two_at_once(
+    make_evidence: MakeEvidence, neartie: Neartie
+) -> None:
+    place = make_evidence().directory
+    refused(neartie("report", place, "--format", "html", "--json"), "format=html with --json")
+    refused(neartie("report", place, "--format", "md", "--trailer"), "trailer=with --policy")
+    refused(neartie("report", place, "--format", "pdf"), "pdf")
 
 
 def test_diff_tells_worse_by_its_exit_status(make_evidence: MakeEvidence, neartie: Neartie) -> None:

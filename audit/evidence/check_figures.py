@@ -24,7 +24,7 @@ from .manifest import document_text
 from .problems import Code, Problem
 from .reclassify import classes_of
 from .rejudge import recorded_facts, recorded_policy, rejudge
-from .write import RENDERED, RENDERED_GATE
+from .write import NOT_IN_EARLIER_GATES, RENDERED, RENDERED_GATE
 
 SCHEMAS: Final = {
     "swaps": SWAP_SCHEMA,
@@ -80,14 +80,23 @@ def _plain(result: AuditRecord | GateResult) -> Any:
 
 def _rendered(evidence: Evidence, again: AuditRecord | GateResult) -> Iterator[Problem]:
     same_code = evidence.manifest.get("code") == code_digest()
+    absent = frozenset() if same_code else _not_written(evidence)
     for name, text in render(again):
         path = evidence.directory / name
+        if name in absent:
+            continue
         if isinstance(text, Exception):
             yield Problem(Code.RENDERED, name, f"the record cannot be rendered: {text!r}")
         elif not path.is_file():
             yield Problem(Code.MISSING_FILE, name, "not there")
         elif path.read_bytes() != _encoded(text) and same_code:
             yield Problem(Code.RENDERED, name, "not what record and tables give")
+
+
+def _not_written(evidence: Evidence) -> frozenset[str]:
+    """Files that the version that wrote this evidence did not have: its manifest lists none."""
+    listed = NOT_IN_EARLIER_GATES & set(evidence.manifest.get("files", ()))
+    return frozenset() if evidence.kind == "audit" or listed else NOT_IN_EARLIER_GATES
 
 
 def _encoded(text: str) -> bytes:

@@ -38,8 +38,18 @@ RENDERED: Final[tuple[tuple[str, Callable[[AuditRecord], str]], ...]] = (
 RENDERED_GATE: Final[tuple[tuple[str, Callable[[GateRecord], str]], ...]] = (
     ("report.md", render_gate),
     ("report.html", render_gate_html),
+    ("junit.xml", render_junit),
+    ("results.sarif", render_sarif),
 )
 """The same for a gate."""
+
+REPORT_FORMS: Final = {
+    "md": "report.md", "html": "report.html", "junit": "junit.xml", "sarif": "results.sarif",
+}  # fmt: skip
+"""The rendered files by the name of their form."""
+
+NOT_IN_EARLIER_GATES: Final = frozenset({"junit.xml", "results.sarif"})
+"""Files that earlier versions did not write for a gate."""
 
 
 @overload
@@ -97,9 +107,22 @@ def write_gate_evidence(result: GateRecord, directory: str | Path) -> Path | str
     )
 
 
-def report_text(result: AuditRecord | GateRecord) -> str:
-    """Return the text of ``report.md``."""
-    return render_gate(result) if isinstance(result, GateRecord) else render_markdown(result)
+def report_text(result: AuditRecord | GateRecord, form: str = "md") -> str:
+    """Return the text of a file that is made from a record and its tables alone.
+
+    Args:
+        result: of an audit or a gate.
+        form: one of ``REPORT_FORMS``.
+
+    Raises:
+        KeyError: no such form.
+    """
+    name = REPORT_FORMS[form]
+    if isinstance(result, GateRecord):
+        of_gates: dict[str, Callable[[GateRecord], str]] = dict(RENDERED_GATE)
+        return of_gates[name](result)
+    of_audits: dict[str, Callable[[AuditRecord], str]] = dict(RENDERED)
+    return of_audits[name](result)
 
 
 @contextmanager

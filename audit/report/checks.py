@@ -10,16 +10,18 @@ another state raises ``evidence.statement.FORM``, so that signatures that are th
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
 
+from ..gate.record import GateRecord
 from ..metrics.flags import FAILING, Breach, names
 from ..metrics.swaps import SetClass
 from ..record import AuditRecord
 from ..verdict import State
+from .check import Check, check_of, finding_reasons, findings_at
 from .figures import schedule_line
+from .triangle_checks import triangle_checks
 
 ALL_BANKS: Final = "all banks"
 ALL_WIDTHS: Final = "all widths"
@@ -30,31 +32,25 @@ _SETS: Final = frozenset(str(c) for c in SetClass)
 _POOLED: Final = ("schedule_mismatch", "no_schedule")
 
 
-@dataclass(frozen=True)
-class Check:
-    """One check.
-
-    Attributes:
-        width: rows per launch; None where the check is of all widths.
-        bank: name, or ``ALL_BANKS``.
-        metric: one of ``BANK_METRICS``, ``set_rate``, ``schedule`` or ``verdict``.
-        state: what the check comes to; its reasons are in ``text``.
-    """
-
-    width: int | None
-    bank: str
-    metric: str
-    state: State
-    text: str = ""
+Triangles = Mapping[tuple[str, int], Sequence[Check]]
 
 
-def checks(result: AuditRecord) -> list[Check]:
+def checks(result: AuditRecord | GateRecord) -> list[Check]:
     """Return every check of a record: by width, then by bank, then what is of all widths."""
-    return checks_of(result.record, result.histograms)
+    triangles = triangle_checks(result) if isinstance(result, AuditRecord) else {}
+    return checks_of(result.record, result.histograms, triangles)
 
 
-def checks_of(record: Mapping[str, Any], histograms: pa.Table) -> list[Check]:
-    """Return the checks of an audit's or a gate's record and counts, as ``checks``."""
+def checks_of(
+    record: Mapping[str, Any], histograms: pa.Table, triangles: Triangles | None = None
+) -> list[Check]:
+    """Return the checks of an audit's or a gate's record and counts, as ``checks``.
+
+    Args:
+        record: of an audit or a gate.
+        histograms: its counts.
+        triangles: checks by (bank, width) that follow from the record's values.
+    """
     lines = histograms.to_pylist()
     counts, largest = _counts(lines), _largest_weights(lines)
     found: list[Check] = []
@@ -63,8 +59,11 @@ def checks_of(record: Mapping[str, Any], histograms: pa.Table) -> list[Check]:
         for item in record["coverage"]:
             if item["width"] == width:
                 found += _of_bank(record, item, counts, largest)
+                found += (triangles or {}).get((item["bank"], width), ())
         found.append(_set_rate(record, width))
-    return [*found, _schedule(record), _verdict(record)]
+    if record.get("kind") != "gate":
+        found.append(_schedule(record))
+    return [*found, _verdict(record)]
 
 
 Lines = Sequence[Mapping[str, Any]]
@@ -109,17 +108,11 @@ def _of_bank(
     for metric, found in (("set_classes", sets), ("contracts", broken)):
         here = ", ".join(f"{code} {count:,}" for code, count in found.items())
         taken = [r for r in reasons if r["code"] in found]
-        yield _check(width, bank, metric, taken, f"row x rank of this bank: {here}" if here else "")
+        yield check_of(
+            width, bank, metric, taken, f"row x rank of this bank: {here}" if here else ""
+        )
     yield _weights(record, bank, width, largest.get((bank, width)), reasons)
-    findings = [
-        {
-            "state": State.FAIL if f["fails"] else State.PASS_WITH_LIMITATIONS,
-            "text": f"{f['name']}: {f['path']}: {f['text']}",
-        }
-        for f in record["findings"]
-        if f["bank"] == bank and f["width"] == width
-    ]
-    yield _check(width, bank, "findings", findings)
+    yield check_of(width, bank, "findings", finding_reasons(findings_at(record, bank, width)))
 
 
 def _weights(
@@ -132,10 +125,10 @@ def _weights(
     """The width's reasons about weights, where this bank is past the budget too."""
     budget = record["policy"]["weight_budget_ulp"]
     if largest is None:
-        return _check(width, bank, "weight_budget", [])
+        return check_of(width, bank, "weight_budget", [])
     taken = [r for r in reasons if r["code"] == "weight_budget"] if largest > budget else []
     text = f"largest of this bank: {largest:,} FP32 ULP, budget {budget:,}"
-    return _check(width, bank, "weight_budget", taken, text)
+    return check_of(width, bank, "weight_budget", taken, text)
 
 
 def _set_rate(record: Mapping[str, Any], width: int) -> Check:
@@ -144,7 +137,7 @@ def _set_rate(record: Mapping[str, Any], width: int) -> Check:
         return Check(width, ALL_BANKS, "set_rate", State.NOT_RUN, "no row was run at this width")
     reasons = [r for r in _about(record, width) if r["code"] == "set_rate"]
     if reasons:
-        return _check(width, ALL_BANKS, "set_rate", reasons)
+        return check_of(width, ALL_BANKS, "set_rate", reasons)
     text = (
         f"at most {found['set_rate_upper']:.2e} at {found['confidence']:.0%}, limit "
         f"{record['policy']['set_rate']:.0e}: {found['differing_units']:,} of "
@@ -164,7 +157,7 @@ def _schedule(record: Mapping[str, Any]) -> Check:
         r for r in record["verdict"]["reasons"] if r["code"] in _POOLED and r["bank"] is None
     ]
     if reasons:
-        return _check(None, ALL_BANKS, "schedule", reasons)
+        return check_of(None, ALL_BANKS, "schedule", reasons)
     # Without a prediction nothing was tried: equal latents need no schedule.
     fits = {True: State.PASS, False: State.FAIL, None: State.NOT_RUN}
     return Check(None, ALL_BANKS, "schedule", fits[record["schedule"]["fits"]], line)
@@ -183,18 +176,3 @@ def _about(record: Mapping[str, Any], width: int) -> list[Mapping[str, Any]]:
     ours |= {f"breach:{name}" for name in names(~Breach(0))}
     ours |= {f"flag:{name}" for name in names(FAILING)}
     return [r for r in record["verdict"]["reasons"] if r["code"] in ours and r["width"] == width]
-
-
-def _check(
-    width: int | None,
-    bank: str,
-    metric: str,
-    reasons: Sequence[Mapping[str, Any]],
-    figures: str = "",
-) -> Check:
-    """A check with the gravest of its reasons' states; that reason comes first."""
-    order = list(State)
-    ranked = sorted(reasons, key=lambda reason: order.index(State(reason["state"])))
-    state = State(ranked[0]["state"]) if ranked else State.PASS
-    lines = [*(reason["text"] for reason in ranked), *([figures] if figures else [])]
-    return Check(width, bank, metric, state, "\n".join(lines))

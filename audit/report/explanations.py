@@ -59,7 +59,7 @@ def _notes(one: Mapping[str, Any], explanation: Mapping[str, Any]) -> str:
     return "; ".join(notes) or "-"
 
 
-def best_sentence(record: Mapping[str, Any]) -> str | None:
+def best_sentences(record: Mapping[str, Any]) -> list[str]:
     """Return what explains the failing rows of each path, where something does in every bank."""
     found: dict[str, list[Mapping[str, Any]]] = {}
     for explanation in record.get("explanations", []):
@@ -73,5 +73,7 @@ def best_sentence(record: Mapping[str, Any]) -> str | None:
         named = [explanation["named"][0] for explanation in mine]
         rows, tried = sum(n["rows"] for n in named), sum(e["tried"] for e in mine)
         how = " bit for bit" if all(n["bits"] for n in named) else ""
-        told.append(f"{name} gives {rows:,} of {tried:,} failing rows of the {path}{how}")
-    return "; ".join(told) or None
+        told.append(
+            f"The hypothesis {name} gives {rows:,} of {tried:,} failing rows of the {path}{how}."
+        )
+    return told

@@ -26,6 +26,12 @@ class Table:
     rows: Sequence[Sequence[str]]
 
 
+def filled_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    """Return a table without the columns that hold nothing, ``-``, in every row."""
+    kept = [n for n, _ in enumerate(columns) if not rows or any(row[n] != "-" for row in rows)]
+    return Table(title, [columns[n] for n in kept], [[row[n] for n in kept] for row in rows])
+
+
 def set_table(record: Mapping[str, Any]) -> Table:
     """Return the set classes per width with both denominators and the bound."""
     confidence = record["policy"]["confidence"]
@@ -147,7 +153,7 @@ def bank_table(record: Mapping[str, Any]) -> Table:
         "FP32 - FP64 (latent)",
         "sha256",
     )
-    return Table("Banks", columns, rows)
+    return filled_table("Banks", columns, rows)
 
 
 def claims_table(record: Mapping[str, Any]) -> Table:

@@ -61,6 +61,7 @@ def _render(page: Page) -> str:
         policy=f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; "
         "base-uri 'none'; form-action 'none'",
         figures=[(figure, svg) for figure, svg in drawn if svg],
+        absent=[figure.absent for figure, svg in drawn if not svg and figure.absent],
         tables=[(table, _numeric(table.rows)) for table in page.tables if table.rows],
         data=Markup(_script_json(_columns(certificates))),
         shown=len(certificates),

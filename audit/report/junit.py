@@ -1,4 +1,4 @@
-"""``junit.xml``: the checks of an audit as the test results that every CI server shows.
+"""``junit.xml``: the checks of an audit or gate as the test results that every CI server shows.
 
 JUnit has four outcomes. A check that PASSes, with limitations or not, is a test that passed; FAIL
 is a ``failure``, the condition was tried and does not hold. NOT_RUN is ``skipped``. INCONCLUSIVE is
@@ -15,9 +15,11 @@ from itertools import groupby
 from typing import Final
 
 from ...banks.errors import printable
+from ..gate.record import GateRecord
 from ..record import AuditRecord
 from ..verdict import State
-from .checks import ALL_WIDTHS, Check, checks
+from .check import Check
+from .checks import ALL_WIDTHS, checks
 
 _OUTCOMES: Final = {
     State.FAIL: "failure",
@@ -26,13 +28,14 @@ _OUTCOMES: Final = {
 }
 
 
-def render_junit(record: AuditRecord) -> str:
+def render_junit(record: AuditRecord | GateRecord) -> str:
     """Return the document: a suite per width, a test per bank and metric."""
     suites = [
         _suite(_width(width), list(group))
         for width, group in groupby(checks(record), key=lambda check: check.width)
     ]
-    root = ET.Element("testsuites", {"name": "neartie audit"})
+    kind = "gate" if isinstance(record, GateRecord) else "audit"
+    root = ET.Element("testsuites", {"name": f"neartie {kind}"})
     for name in ("tests", "failures", "errors"):
         root.set(name, str(sum(int(suite.get(name, "0")) for suite in suites)))
     root.extend(suites)

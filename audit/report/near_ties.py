@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..counted import number_of
-from .figures import Table, density_text
+from .figures import Table, density_text, filled_table
 
 # Shown by ``neartie gate`` and in the record; too wide beside an audit's own tables.
 _NOT_IN_AUDIT = ("density at 0", "shift (std)", "swaps / near tie")
@@ -73,7 +73,7 @@ def audit_gate_table(record: Mapping[str, Any]) -> Table:
     ]
     columns = [*(whole.columns[n] for n in kept), "margin density (recorded)"]
     title = "Near-tie gate: the rate that margins predict, and the observed one"
-    return Table(title, columns, rows)
+    return filled_table(title, columns, rows)
 
 
 def audit_gate_lines(record: Mapping[str, Any]) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -24,7 +24,7 @@ from .figures import (
     weight_table,
 )
 from .gate import reference_table, swap_text
-from .mechanism import mechanism
+from .mechanism import Mechanism, mechanism
 from .near_ties import audit_gate_lines, audit_gate_table, near_tie_table, sample_text
 
 Draw = Callable[[Mapping[str, Any], charts.Theme], charts.Chart | None]
@@ -32,11 +32,15 @@ Draw = Callable[[Mapping[str, Any], charts.Theme], charts.Chart | None]
 
 @dataclass(frozen=True)
 class Figure:
-    """A chart with its heading and what a reader must know to read it."""
+    """A chart with its heading and what a reader must know to read it.
+
+    ``absent`` says why there may be nothing to draw; empty where other parts of the page say it.
+    """
 
     title: str
     draw: Draw
     caption: str
+    absent: str = ""
 
 
 @dataclass(frozen=True)
@@ -49,7 +53,8 @@ class Page:
         swaps: certificates.
         names: role and name of both paths.
         facts: single figures under the verdict, as sentences.
-        figures: the charts that may be drawn; one that has nothing to draw is left out.
+        figures: the charts that may be drawn; one that has nothing to draw is left out, and what
+            it says of that takes its place.
         tables: in reading order; an empty one is left out.
         beyond: what the report does not prove.
     """
@@ -69,8 +74,8 @@ class Page:
         return class_line(self.record)
 
     @property
-    def mechanism(self) -> str:
-        """The change in one sentence."""
+    def mechanism(self) -> Mechanism:
+        """The change in plain words."""
         return mechanism(self.record)
 
     @property
@@ -107,6 +112,7 @@ _GATE_MARGINS: Final = Figure(
     "Margins at the boundary",
     charts.margin_density,
     "Rows by the margin between slots K and K+1 of the baseline's own keys, per ULP, up to 63 ULP.",
+    "No margin chart: no row of the gate has a margin of 63 ULP or less.",
 )
 
 _STARTED_GATE_MARGINS: Final = Figure(
@@ -114,6 +120,7 @@ _STARTED_GATE_MARGINS: Final = Figure(
     charts.margin_density,
     "Rows of the near-tie gate by the margin between slots K and K+1 of the baseline's own keys, "
     "per ULP, up to 63 ULP.",
+    _GATE_MARGINS.absent,
 )
 _AUDIT_TABLES: Final = (
     explanation_table, set_table, triangle_table, weight_table, audit_gate_table, bank_table,
@@ -140,7 +147,13 @@ def audit_page(result: AuditRecord) -> Page:
 
 def _margins(record: Mapping[str, Any]) -> Figure:
     """Margins of the rows that there are most of."""
-    return _AUDIT_MARGINS if record["gate"] is None else _STARTED_GATE_MARGINS
+    if record["gate"] is not None:
+        return _STARTED_GATE_MARGINS
+    why = (
+        f"No margin chart: no near-tie gate was run ({record['no_gate']}), and no row of the banks "
+        "was seen with a margin of 64 ULP or less."
+    )
+    return replace(_AUDIT_MARGINS, absent=why)
 
 
 def gate_page(result: GateRecord) -> Page:

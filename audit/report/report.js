@@ -61,7 +61,10 @@
     const code = make("code", row[at.snippet]), button = make("button", "Copy", "copy");
     button.type = "button";
     button.addEventListener("click", () => copy(button, code));
-    cell.append(list, code, button);
+    // Held to the page's width: the table itself may be wider.
+    const held = make("div", undefined, "held");
+    held.append(list, code, button);
+    cell.append(held);
     line.append(cell);
     return line;
   };

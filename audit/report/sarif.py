@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from ...banks.errors import printable
+from ..gate.record import GateRecord
 from ..metrics.swaps import SetClass
 from ..record import AuditRecord
 from ..verdict import State
@@ -50,12 +51,13 @@ _RULES: Final = {
 }
 
 
-def render_sarif(record: AuditRecord) -> str:
+def render_sarif(record: AuditRecord | GateRecord) -> str:
     """Return the log: one run, a rule per code, a result per reason and certificate."""
     content = record.record
     certificates = worst_certificates(record.swaps, MAX_CERTIFICATES)
     states = _states(content)
-    results = [_reason(reason) for reason in content["verdict"]["reasons"]]
+    file = "gate.json" if isinstance(record, GateRecord) else "audit.json"
+    results = [_reason(reason, file) for reason in content["verdict"]["reasons"]]
     results += [
         _certificate(certificate, states.get(certificate["set_class"], State.PASS))
         for certificate in certificates
@@ -105,14 +107,14 @@ def _rule(code: str) -> dict[str, Any]:
     return {"id": code, "shortDescription": {"text": _RULES.get(code, words)}}
 
 
-def _reason(reason: Mapping[str, Any]) -> dict[str, Any]:
+def _reason(reason: Mapping[str, Any], file: str) -> dict[str, Any]:
     state = State(reason["state"])
     text = printable(reason["text"])
     return {
         "ruleId": printable(reason["code"]),
         "level": _LEVELS[state],
         "message": {"text": text},
-        "locations": [_location("audit.json", "verdict", "verdict")],
+        "locations": [_location(file, "verdict", "verdict")],
         "partialFingerprints": {"neartieReason/v1": _hash([reason["code"], text])},
         "properties": {"state": str(state)},
     }

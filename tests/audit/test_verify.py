@@ -25,6 +25,7 @@ from neartie.audit.evidence.problems import Verification
 from neartie.audit.evidence.rejudge import rejudge
 from neartie.audit.evidence.sign import sign_evidence
 from neartie.audit.evidence.verify import verify_evidence
+from neartie.audit.evidence.write import REPORT_FORMS, report_text
 from neartie.audit.report import html
 from neartie.audit.report.page import Figure
 from neartie.banks.errors import InputError
@@ -451,6 +452,55 @@ def small(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return gate.write(tmp_path / "out")
 
 
+@pytest.fixture(scope="module")
+def gate_files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """Evidence of a gate whose sets differ."""
+    gate = neartie.run_gate("topk_sigmoid", "hf:bias=bf16", "normal:geometry=mini", rows=900)
+    place = gate.write(tmp_path_factory.mktemp("gate") / "out")
+    return {path.name: path.read_bytes() for path in place.iterdir()}
+
+
+@pytest.fixture
+def gate_workshop(gate_files: dict[str, bytes], tmp_path: Path) -> Workshop:
+    for name, content in gate_files.items():
+        (tmp_path / name).write_bytes(content)
+    return Workshop(tmp_path, gate_files)
+
+
+def test_the_files_for_ci_of_a_gate_are_listed_and_made_again(gate_workshop: Workshop) -> None:
+    assert verify_evidence(gate_workshop.place).state == "PASS"
+    again = rejudge(load_evidence(gate_workshop.place))
+    for form, name in REPORT_FORMS.items():
+        assert report_text(again, form).encode() == gate_workshop.files[name]
+    listed = json.loads(gate_workshop.files["manifest.json"])["files"]
+    for name in ("junit.xml", "results.sarif"):
+        assert name in listed
+        content = gate_workshop.files[name].replace(b"FAIL", b"PASS")
+        assert content != gate_workshop.files[name]
+        found = gate_workshop.verify({name: content}, forge=True)
+        assert [(p.code, p.where) for p in found.problems] == [("rendered", name)]
+
+
+@pytest.mark.parametrize("removed", [["junit.xml"], ["junit.xml", "results.sarif"]])
+def test_a_gate_without_the_files_for_ci_was_made_by_an_earlier_version(
+    gate_workshop: Workshop, removed: list[str]
+) -> None:
+    """The manifest tells: it lists neither, and its code is not this one."""
+    document = json.loads(gate_workshop.files["manifest.json"])
+    for name in removed:
+        (gate_workshop.place / name).unlink()
+        del document["files"][name]
+    earlier = Workshop(gate_workshop.place, {"manifest.json": json.dumps(document).encode()})
+    earlier.forge({})
+    found = verify_evidence(gate_workshop.place)
+    assert [(p.code, p.where) for p in found.problems] == [("missing_file", n) for n in removed]
+    earlier.forge({"code": "0" * 64})
+    found = verify_evidence(gate_workshop.place)
+    # One of the two is no version's evidence.
+    expected = [] if len(removed) == 2 else [("missing_file", "junit.xml")]
+    assert [(p.code, p.where) for p in found.problems] == expected
+
+
 def test_a_repeated_run_has_the_same_bits_but_for_one_edited_cell(small: Path) -> None:
     """No figure depends on it, and the report shows the edited one: only the run can tell."""
     table = pq.read_table(small / "swaps.parquet")
@@ -496,6 +546,9 @@ def test_the_command_line(
     status, printed = call("verify", out, "--json")
     assert (status, json.loads(printed)["state"]) == (0, "PASS")
     assert call("report", out) == (1, workshop.files["report.md"].decode())
+    for form, name in REPORT_FORMS.items():
+        expected = workshop.files[name].decode()
+        assert call("report", out, "--format", form) == (1, expected)
     (tmp_path / "loose.toml").write_text('name = "loose"\ntie_contract = "lower_id"\n')
     status, printed = call("report", out, "--policy", str(tmp_path / "loose.toml"), "--json")
     assert json.loads(printed)["policy"]["name"] == "loose"

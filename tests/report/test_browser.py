@@ -112,6 +112,44 @@ def test_nothing_is_wider_than_the_page(opened: Any, text: str, hostile: AuditRe
             assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
+def boxes(found: Any) -> list[tuple[float, float]]:
+    """Left and right edges of the text lines in elements, not of the elements alone."""
+    edges = found.evaluate_all(
+        """all => all.flatMap(e => {
+        const range = document.createRange();
+        range.selectNodeContents(e);
+        return [...range.getClientRects(), e.getBoundingClientRect()].map(b => [b.left, b.right]);
+        })"""
+    )
+    return [(left, right) for left, right in edges]
+
+
+def test_an_opened_certificate_is_read_without_scrolling_sideways(
+    opened: Any, text: str, hostile: AuditRecord, gate: GateResult
+) -> None:
+    """Every figure and the replay line lie on the page, though the table is wider than it."""
+    for content in (text, render_html(hostile), render_gate_html(gate)):
+        page = opened(content).page
+        page.locator("#swaps tbody tr.row").first.click()
+        detail, scroll = page.locator("tr.detail"), page.locator("#browser .scroll")
+        for width, expected in ((360, 1), (390, 1), (1280, 4)):
+            page.set_viewport_size({"width": width, "height": 900})
+            wider = scroll.evaluate("e => e.scrollWidth > e.clientWidth")
+            assert wider == (expected == 1)
+            found = boxes(detail.locator("dt, dd, code, button"))
+            assert len(found) > 2 * 20
+            # Also where the table was scrolled to its right end.
+            scroll.evaluate("e => { e.scrollLeft = e.scrollWidth; }")
+            found += boxes(detail.locator("dt, dd, code, button"))
+            assert min(left for left, _ in found) >= 0
+            assert max(right for _, right in found) <= width
+            columns = detail.locator("dl div").evaluate_all(
+                "all => new Set(all.map(e => e.getBoundingClientRect().left)).size"
+            )
+            assert columns == expected
+            scroll.evaluate("e => { e.scrollLeft = 0; }")
+
+
 def test_the_filter_works_and_a_click_opens_a_row(
     opened: Any, text: str, record: AuditRecord
 ) -> None:

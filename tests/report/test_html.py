@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+from html import escape
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -150,6 +151,52 @@ def test_an_audit_that_was_not_run_says_so() -> None:
     assert '<p class="state NOT_RUN">NOT RUN</p>' in text
     assert "k3-mini/layer0 at width 9 (general: device cuda: no CUDA device" in text
     assert "<svg" not in text
+
+
+def test_a_margin_chart_that_is_not_there_says_why(clean: AuditRecord) -> None:
+    reason = "the verdict is FAIL without it: far_swap"
+    content = json.loads(clean.to_json()) | {"gate": None, "no_gate": reason}
+    for bank in content["banks"]:
+        bank["boundary"] = {name: 0 for name in bank["boundary"]}
+    without = dataclasses.replace(clean, record=content)
+    why = (
+        f"No margin chart: no near-tie gate was run ({reason}), and no row of the banks was seen "
+        "with a margin of 64 ULP or less."
+    )
+    assert f'<p class="absent">{why}</p>' in render_html(without)
+    assert "Margins at the boundary" not in render_html(without)
+    content["banks"][0]["boundary"] |= {"at_most_16": 1, "at_most_64": 1}
+    for drawn in (without, clean):
+        assert "Margins at the boundary" in render_html(drawn)
+        assert "No margin chart" not in render_html(drawn)
+
+
+def test_an_audit_that_was_not_run_has_no_margin_chart_and_says_why() -> None:
+    result = run_audit("k3-mini/layer0", rows=[9], ranks=2, device="cuda")
+    assert f"no near-tie gate was run ({escape(result.record['no_gate'])})" in render_html(result)
+
+
+def columns(text: str, title: str) -> list[str]:
+    """The heads of a table, and that none of its columns is empty."""
+    table = text[text.index(f">{title}</h3>") :]
+    table = table[: table.index("</table>")]
+    heads = re.findall(r"<th scope=\"col\"[^>]*>(.*?)</th>", table)
+    rows = [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in re.findall(r"<tr>(.*?)</tr>", table)]
+    for number, head in enumerate(heads):
+        assert any(row[number] != "-" for row in rows if row), head
+    return heads
+
+
+def test_the_table_of_banks_has_no_column_without_a_figure(clean: AuditRecord) -> None:
+    content = json.loads(clean.to_json())
+    densities = [bank["margin_density"] for bank in content["banks"]]
+    assert densities == [None]
+    found = columns(render_html(clean), "Banks")
+    assert found[0] == "bank"
+    assert "margin density (recorded)" not in found
+    content["banks"][0]["margin_density"] = {"resampled": 12.0, "recorded": 11.0}
+    more = columns(render_html(dataclasses.replace(clean, record=content)), "Banks")
+    assert [name for name in more if name not in found] == ["margin density (recorded)"]
 
 
 def test_a_gate_has_its_own_tables(gate: GateResult) -> None:

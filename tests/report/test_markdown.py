@@ -3,15 +3,17 @@
 import dataclasses
 import json
 import re
+from collections import Counter
 from html import escape
 
 from markdown_it import MarkdownIt
 
 from neartie.audit.gate.result import GateResult
+from neartie.audit.metrics.swaps import SetClass
 from neartie.audit.record import AuditRecord
 from neartie.audit.report.gate import render_gate
 from neartie.audit.report.markdown import MAX_CHARACTERS, cell, code, render_markdown
-from neartie.audit.report.mechanism import at_widths, mechanism
+from neartie.audit.report.mechanism import MOST_LEAD_WORDS, at_widths, mechanism
 
 
 def html(text: str) -> str:
@@ -50,17 +52,31 @@ def test_the_mechanism_is_made_from_declarations_and_findings(
     record: AuditRecord, clean: AuditRecord, gate: GateResult
 ) -> None:
     told = mechanism(clean.record)
-    assert told.startswith(
-        "Latent N-split, one rounding to BF16 instead of latent K-split, BF16 partials; "
-        "paired gather, a copy, row_blocks=1 instead of all-reduce of latent "
-        "(rank order, FP32 accumulation, one rounding)"
+    rows = sum(width["rows"] for width in clean.record["widths"])
+    assert told.lead == (
+        "The candidate changes the projection, exchange between ranks and normalisation, and the "
+        f"expert set is the same in all {rows:,} results (row x rank x width)."
     )
-    assert "latent errors fit the declared one_shot_fp32 against gather" in told
-    assert "latent closer to FP64" in told
-    assert "expert sets the same on all" in told
-    assert "score" in mechanism(record.record)
-    assert "near tie" in mechanism(record.record)
-    assert "K-split" not in mechanism(gate.record)
+    assert told.details[:2] == (
+        "Projection: latent N-split, one rounding to BF16. Baseline: latent K-split, BF16 "
+        "partials.",
+        "Exchange between ranks: paired gather, a copy, row_blocks=1. Baseline: all-reduce of "
+        "latent (rank order, FP32 accumulation, one rounding), all-gather of logits.",
+    )
+    fit = "The latent errors fit the declared schedules, one_shot_fp32 against gather."
+    assert fit in told.details
+    assert "The candidate's latent is closer to FP64." in told.details
+    sets: Counter[str] = Counter()
+    for width in record.record["widths"]:
+        sets.update(width["counts"])
+    assert (sets["near_tie"], sets["far_swap"]) == (52, 4)
+    told = mechanism(record.record)
+    assert told.lead.endswith(
+        "slot order, and 56 of 240 results (row x rank x width) have another expert set, at worst "
+        "far swap."
+    )
+    assert "The other expert sets by class: near tie 52, far swap 4." in told.details
+    assert "K-split" not in " ".join(mechanism(gate.record).details)
 
 
 def test_the_mechanism_follows_the_record(clean: AuditRecord) -> None:
@@ -68,11 +84,48 @@ def test_the_mechanism_follows_the_record(clean: AuditRecord) -> None:
     content["schedule"] |= {"fits": False, "nearest": "tree_bf16 against gather"}
     for width in content["widths"]:
         width["closer_to_reference"]["latent"]["answer"] = "farther"
+        width["counts"]["near_tie"] = 3
     told = mechanism(content)
-    assert "do not fit the declared one_shot_fp32 against gather, nearest is tree_bf16" in told
-    assert "latent farther from FP64" in told
+    assert (
+        "The latent errors do not fit the declared schedules, one_shot_fp32 against gather."
+    ) in told.details
+    assert "The nearest schedules are tree_bf16 against gather." in told.details
+    assert "The candidate's latent is farther from FP64." in told.details
+    assert "The other expert sets by class: near tie 6." in told.details
     content["candidate"]["declared"] = content["baseline"]["declared"]
-    assert mechanism(content).startswith("Both paths declare the same arithmetic;")
+    assert mechanism(content).lead.startswith("Both paths declare the same arithmetic, but 6 of ")
+    content["widths"] = []
+    assert mechanism(content).lead == (
+        "Both paths declare the same arithmetic; no row was compared."
+    )
+
+
+def test_the_leading_sentence_is_short_whatever_changed(clean: AuditRecord) -> None:
+    """Every part declared otherwise, a set of every class, figures of any size."""
+    content = json.loads(clean.to_json())
+    for part in content["baseline"]["declared"]:
+        content["candidate"]["declared"][part] = "another; arithmetic"
+    for kind in SetClass:
+        for width in content["widths"]:
+            width["counts"] = {kind: 10**15}
+            width["rows"] = 10**18
+        told = mechanism(content)
+        assert len(told.lead.split()) <= MOST_LEAD_WORDS
+        assert ";" not in told.lead
+        assert told.lead.count(".") == 1
+        assert len(told.details) >= 6
+
+
+def test_the_mechanism_is_a_sentence_and_a_list(clean: AuditRecord, gate: GateResult) -> None:
+    for text, content in (
+        (render_markdown(clean), clean.record),
+        (render_gate(gate), gate.record),
+    ):
+        told = mechanism(content)
+        shown = html(text)
+        assert f"<p>{escape(told.lead)}</p>\n<ul>" in shown
+        for detail in told.details:
+            assert f"<li>{escape(detail, quote=False)}</li>" in shown
 
 
 def test_a_declaration_by_width_is_read_at_the_widths() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import jsonschema
 import pytest
 
+from neartie.audit.gate.result import GateResult
 from neartie.audit.record import AuditRecord
 from neartie.audit.report import sarif
 from neartie.audit.report.sarif import render_sarif
@@ -21,9 +22,9 @@ def validator(schemas: Path) -> Any:
 
 
 def test_it_follows_the_schema(
-    validator: Any, record: AuditRecord, clean: AuditRecord, hostile: AuditRecord
+    validator: Any, record: AuditRecord, clean: AuditRecord, hostile: AuditRecord, gate: GateResult
 ) -> None:
-    for result in (record, clean, hostile):
+    for result in (record, clean, hostile, gate):
         validator.validate(json.loads(render_sarif(result)))
 
 
@@ -47,6 +48,19 @@ def test_levels_and_rules_are_those_of_the_verdict(record: AuditRecord) -> None:
     assert levels["far_swap"] == "error"
     assert levels["near_tie"] == "note"
     assert levels["set_rate"] == "warning"
+
+
+def test_a_gate_has_its_reasons_and_certificates(gate: GateResult) -> None:
+    run = json.loads(render_sarif(gate))["runs"][0]
+    reasons = gate.record["verdict"]["reasons"]
+    told = [(r["ruleId"], r["message"]["text"]) for r in run["results"][: len(reasons)]]
+    assert told == [(r["code"], r["text"]) for r in reasons]
+    for result in run["results"][: len(reasons)]:
+        place = result["locations"][0]["physicalLocation"]
+        assert place == {"artifactLocation": {"uri": "gate.json"}}
+    assert len(run["results"]) == len(reasons) + gate.swaps.num_rows > len(reasons)
+    assert run["invocations"][0]["exitCode"] == 1
+    assert run["properties"]["verdict"] == "FAIL"
 
 
 def test_a_certificate_says_where_it_lies(record: AuditRecord) -> None:
