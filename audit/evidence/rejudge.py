@@ -16,7 +16,7 @@ from ..counts import Histograms
 from ..gate.record import gate_figures
 from ..gate.result import GateResult
 from ..observed import BatchFinding, Conditions, Coverage, NotCompared, ScheduleFit
-from ..policy import Policy
+from ..policy import Policy, policy_of_models
 from ..record import AuditRecord
 from ..record_figures import bank_figures, judge_tables
 from ..summary import Facts
@@ -87,17 +87,17 @@ def _unreadable(error: ValidationError, what: str, where: str) -> InputError:
 def rejudge(evidence: Evidence, policy: Policy | None = None) -> AuditRecord | GateResult:
     """Return the record that the tables give under a policy; what no table holds stays as it is.
 
-    With the recorded policy it is the recorded one, figure by figure. With another one, swaps get
-    the class that their gaps have there, and what the tables cannot answer is a reason
-    INCONCLUSIVE.
+    With the recorded policy it is the recorded one, figure by figure. With another one, its limits
+    for the banks' model hold, as in an audit; swaps get the class that their gaps have there, and
+    what the tables cannot answer is a reason INCONCLUSIVE.
 
     Args:
         evidence: what ``load_evidence`` read.
-        policy: None takes the recorded one.
+        policy: as its file holds it, overrides and all; None takes the recorded one.
 
     Raises:
-        InputError: a part of the record cannot be read, a table is missing, or the policy asks for
-            rows that are not kept.
+        InputError: a part of the record cannot be read, a table is missing, the banks are of models
+            whose limits differ, or the policy asks for rows that are not kept.
     """
     where = evidence.name
     recorded = recorded_policy(evidence.record, where)
@@ -108,11 +108,30 @@ def rejudge(evidence: Evidence, policy: Policy | None = None) -> AuditRecord | G
         _table(evidence, "values") if evidence.kind == "audit" else None,
         tuple(finding.name for finding in facts.findings),
     )
-    wanted = policy or recorded
+    wanted, unnamed = (recorded, []) if policy is None else _of_banks(policy, evidence.record)
     found, unanswered = under(stored, recorded, wanted, where)
+    unanswered = [*unnamed, *unanswered]
     if evidence.kind == "audit":
         return _audit(evidence.record, found, facts, wanted, unanswered)
     return _gate(evidence.record, found, facts, wanted, unanswered)
+
+
+def _of_banks(policy: Policy, record: Mapping[str, Any]) -> tuple[Policy, list[str]]:
+    """The policy with the overrides of the recorded banks' models, and what is not known of those.
+
+    Older evidence names no models: a bank's may be called by its geometry or otherwise.
+    """
+    banks, unnamed = [], []
+    for bank in record["banks"]:
+        geometry = bank["geometry"]["name"]
+        banks.append((bank["name"], bank.get("models", [geometry])))
+        others = sorted(set(policy.model) - {geometry})
+        if "models" not in bank and others:
+            unnamed.append(
+                f"the record does not name the model of {bank['name']}, and the policy's limits "
+                f"for {', '.join(others)} may be meant for it: a new audit is needed to tell"
+            )
+    return policy_of_models(policy, banks), unnamed
 
 
 def _audit(
