@@ -80,6 +80,9 @@ class Verdict:
         return EXIT_STATUS[self.state]
 
 
+NOT_KEPT = "not_kept"
+"""Code of a reason that stored tables cannot answer; an audit has none."""
+
 TIES = (SetClass.EXACT_TIE, SetClass.GROUP_TIE, SetClass.NEAR_TIE)
 EXACT_TIES = (SetClass.EXACT_TIE, SetClass.GROUP_TIE, SetClass.TIE_GROUP)
 
@@ -188,7 +191,7 @@ def _not_compared(observed: Observed, policy: Policy) -> Iterator[Reason]:
 
 def _unanswered(observed: Observed, policy: Policy) -> Iterator[Reason]:
     for text in observed.unanswered:
-        yield Reason(State.INCONCLUSIVE, "not_kept", text)
+        yield Reason(State.INCONCLUSIVE, NOT_KEPT, text)
 
 
 def _latent_differs(observed: Observed) -> bool:
