@@ -12,6 +12,7 @@ from enum import StrEnum
 from .metrics.rates import lower_bound, rows_needed
 from .metrics.swaps import SetClass
 from .observed import Observed
+from .percent import percent
 from .policy import Policy, RequiredCoverage
 from .required_coverage import missing_coverage
 
@@ -257,14 +258,14 @@ def _rates(observed: Observed, policy: Policy) -> Iterator[Reason]:
         if least > policy.set_rate:
             text = (
                 f"set rate at width {summary.width} is at least {least:.2e}, limit "
-                f"{policy.set_rate:.0e} ({seen})"
+                f"{policy.set_rate:g} ({seen})"
             )
             yield Reason(State.FAIL, "set_rate", text, summary.width)
             continue
         needed = rows_needed(policy.set_rate, 1 - alpha, summary.differing_units)
         text = (
             f"set rate at width {summary.width} is at most {summary.set_rate_upper:.2e} at "
-            f"{policy.confidence:.0%}, limit {policy.set_rate:.0e} ({seen}); with no further "
+            f"{percent(policy.confidence)}, limit {policy.set_rate:g} ({seen}); with no further "
             f"event {needed:,} units would certify it over {len(observed.widths)} widths"
         )
         yield Reason(State.INCONCLUSIVE, "set_rate", text, summary.width)

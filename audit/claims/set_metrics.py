@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from ..evidence.load import Evidence
 from ..metrics.swaps import SET_CLASSES, SetClass
+from ..percent import percent
 from .measure import Measure, Metric, Query
 from .value_metrics import widths_of
 
@@ -87,7 +88,7 @@ def set_rate_upper(evidence: Evidence, query: Query) -> list[Measure]:
             f"width {width['width']}",
             width["set_rate_upper"],
             f"{width['differing_units']:,} of {width['units']:,} independent rows differ, "
-            f"confidence {width['confidence']:.0%}",
+            f"confidence {percent(width['confidence'])}",
         )
         for width in evidence.record["widths"]
         if not query.widths or width["width"] in query.widths

@@ -1,0 +1,16 @@
+"""A probability in percent, with every digit that it was given."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+
+def percent(probability: float) -> str:
+    """Return a probability in percent; no digit is rounded away, so that 0.9995 is not 100%.
+
+    Example:
+        >>> percent(0.95), percent(0.999)
+        ('95%', '99.9%')
+    """
+    # repr has the fewest digits that are this number, 7% and not 7.000000000000001%.
+    return f"{(Decimal(repr(float(probability))) * 100).normalize():f}%"
