@@ -14,7 +14,7 @@ from .metrics.rates import (
     smallest_rate,
     upper_bound,
 )
-from .percent import percent
+from .number_words import percent
 
 _SHOWN_EVENTS = (0, 1, 2, 5, 10)
 

@@ -11,8 +11,8 @@ from enum import StrEnum
 
 from .metrics.rates import lower_bound, rows_needed
 from .metrics.swaps import SetClass
+from .number_words import percent
 from .observed import Observed
-from .percent import percent
 from .policy import Policy, RequiredCoverage
 from .required_coverage import missing_coverage
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from ..evidence.load import Evidence
 from ..metrics.swaps import SET_CLASSES, SetClass
-from ..percent import percent
+from ..number_words import percent
 from .measure import Measure, Metric, Query
 from .value_metrics import widths_of
 
@@ -106,7 +106,8 @@ def distinct_rows(evidence: Evidence, query: Query) -> list[Measure]:
     widths = list(widths_of(evidence, query))
     if evidence.kind == "gate":
         names = ", ".join(str(width["width"]) for width in widths)
-        return [Measure(f"widths {names}", sum(width["unique_rows"] for width in widths))]
+        where = f"width{'s' if len(widths) > 1 else ''} {names}"
+        return [Measure(where, sum(width["unique_rows"] for width in widths))]
     return [Measure(f"width {width['width']}", width["unique_rows"]) for width in widths]
 
 

@@ -12,7 +12,7 @@ from ...banks.bank import Bank
 from ...banks.memory import MemoryBank
 from ...kernels.contract import Path as FrontPath
 from ...kernels.registry import spec_of
-from ..percent import percent
+from ..number_words import percent
 from ..result import AuditResult
 from .figures import certificate_text, class_line, schedule_line, worst_certificates
 

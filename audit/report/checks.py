@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from ..metrics.flags import FAILING, Breach, names
 from ..metrics.swaps import SetClass
-from ..percent import percent
+from ..number_words import percent
 from ..record import AuditRecord
 from ..verdict import State
 from .figures import schedule_line

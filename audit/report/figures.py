@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from ..certificates import severity
-from ..percent import percent
+from ..number_words import percent
 from ..value_table import TENSORS
 
 # Classes that are told apart in the table of sets; the rest are one column.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..percent import percent
+from ..number_words import percent
 from .figures import Table, density_text
 
 # Shown by ``neartie gate`` and in the record; too wide beside an audit's own tables.

@@ -73,7 +73,7 @@ def test_good_policies(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("allowed_classes = []", "allowed_classes=[], but should be"),
+        ("allowed_classes = []", "allowed_classes=[], but should be a list of at least 1"),
         ("allowed_classes = ['LIGHT', 'LIGHT']", "allowed_classes=['LIGHT', 'LIGHT'], but should"),
         ("allowed_classes = ['BEHAVIOURAL']", "allowed_classes.0=BEHAVIOURAL, but should be"),
         ("independence_unit = ''", "independence_unit=, but should be printable text"),
@@ -97,7 +97,7 @@ def test_good_policies(tmp_path: Path) -> None:
         ("confidence = 0.9999999999999", "confidence=0.9999999999999, but should be less than or"),
         ("[model.k3]\nname = 'x'", "model.k3.name=x, but should be a known key: window_ulp"),
         ("[model.k3]\nset_rate = 2.0", "model.k3.set_rate=2.0, but should be less than 1"),
-        ("provenance = 3", "provenance=3, but should be a valid dictionary"),
+        ("provenance = 3", "provenance=3, but should be a table"),
     ],
 )
 def test_bad_tables(tmp_path: Path, text: str, message: str) -> None:

@@ -10,7 +10,7 @@ from neartie.audit.claims.measure import Query
 from neartie.audit.claims.metrics import METRICS
 from neartie.audit.evidence.load import Evidence
 from neartie.audit.evidence.write import report_text
-from neartie.audit.percent import percent
+from neartie.audit.number_words import counted, percent
 from neartie.audit.policy import Policy
 
 
@@ -28,6 +28,10 @@ from neartie.audit.policy import Policy
 )
 def test_no_digit_is_rounded_away(probability: float, text: str) -> None:
     assert percent(probability) == text
+
+
+def test_one_is_no_plural() -> None:
+    assert [counted(n, "width") for n in (0, 1, 2000)] == ["0 widths", "1 width", "2,000 widths"]
 
 
 @pytest.mark.parametrize("confidence", [0.999, 1e-12, 1.0 - 1e-12])

@@ -1,4 +1,4 @@
-"""A probability in percent, with every digit that it was given."""
+"""Numbers in words: probabilities in percent, counts with their noun."""
 
 from __future__ import annotations
 
@@ -14,3 +14,13 @@ def percent(probability: float) -> str:
     """
     # repr has the fewest digits that are this number, 7% and not 7.000000000000001%.
     return f"{(Decimal(repr(float(probability))) * 100).normalize():f}%"
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a count with its noun, in the plural where it is one.
+
+    Example:
+        >>> counted(1, "rank"), counted(3200, "row")
+        ('1 rank', '3,200 rows')
+    """
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
