@@ -145,6 +145,19 @@ def test_a_policy_survives_its_record(whole: Policy) -> None:
     assert record["provenance"]["window_ulp"]["date"] == "2026-11-30"
 
 
+def test_every_shipped_limit_says_where_it_is_from() -> None:
+    shipped = Policy().provenance
+    assert set(shipped) == set(LIMITS)
+    assert "no provenance given" not in policy_text(Policy())
+    chosen = {name for name, one in shipped.items() if "no measurement" in one.measured_at}
+    # A date and a device are of a measurement; the sign-off tells neither.
+    assert {name for name in shipped if shipped[name].date} == {"weight_budget_ulp"}
+    assert not any(shipped[name].device or shipped[name].date for name in chosen)
+    stated = {name for name in shipped if "sign-off" in (shipped[name].source or "")}
+    assert stated == {"window_ulp", "set_rate", "one_for_one"}
+    assert stated | chosen | {"weight_budget_ulp"} == set(LIMITS)
+
+
 def test_a_figure_of_ones_own_has_no_shipped_provenance() -> None:
     shipped, own = Policy(), Policy(weight_budget_ulp=4)
     assert "640,000" in shipped.provenance["weight_budget_ulp"].measured_at
