@@ -91,7 +91,11 @@ def _open_question(histograms: Histograms, recorded: Policy, policy: Policy) -> 
             f"rows were compared with flush_to_zero = {str(recorded.flush_to_zero).lower()}: a new "
             "audit is needed to tell what subnormals change"
         )
-    left_out = sum(histograms.named(*place, "gate")["left_out"] for place in places)
+    left_out = sum(
+        histograms.named(bank, width, "gate")["left_out"]
+        for bank, width in places
+        if width is not None
+    )
     if left_out and _windows(recorded) != _windows(policy):
         return (
             f"{left_out:,} differing rows have no certificate, and so no gap to hold against "

@@ -22,6 +22,8 @@ from neartie.audit.metrics.swaps import SetClass
 from neartie.audit.policy import Policy
 from neartie.audit.record import AuditRecord
 from neartie.audit.result import AuditResult
+from neartie.audit.selftest.catalogue import select
+from neartie.audit.selftest.fault import FaultyPath
 from neartie.banks.errors import InputError
 
 
@@ -271,6 +273,21 @@ def test_an_explanation_of_failing_rows_is_open_under_a_smaller_budget(
     assert not named & {code for code, _ in failing(again)}
     (text,) = [r.text for r in again.verdict.reasons if "was found under" in r.text]
     assert "was found under weight_budget_ulp 8: a new audit is needed to tell" in text
+
+
+def test_an_explanation_of_lost_ties_does_not_outlive_their_contract(tmp_path: Path) -> None:
+    """Rows that lose an exact tie fail under ``lower_id`` alone, and so does what explains them."""
+    clean = neartie.make_path("route:select=standalone")
+    (fault,) = [one for one in select.FAULTS if one.name == "higher_id_on_ties"]
+    higher = FaultyPath(clean, fault.make())
+    words: dict[str, Any] = {"baseline": clean, "candidate": higher, "rows": [20], "ranks": 1}
+    words["gate"] = False
+    bank = "near_tie:geometry=mini,rows=40,gap=0"
+    contract = Policy(tie_contract="lower_id")
+    strict = neartie.run_audit(bank, policy=contract, **words)
+    assert any(name.startswith("explained_by") for name, _ in failing(strict))
+    again = rejudge(load_evidence(strict.write(tmp_path / "out")), Policy())
+    assert failing(again) <= failing(neartie.run_audit(bank, **words))
 
 
 def test_flushing_leaves_every_question_open(stored: dict[str, Evidence]) -> None:
