@@ -14,6 +14,7 @@ from .metrics.rates import (
     smallest_rate,
     upper_bound,
 )
+from .number_words import percent
 
 _SHOWN_EVENTS = (0, 1, 2, 5, 10)
 
@@ -50,7 +51,7 @@ class Plan:
 
     def text(self) -> str:
         """Return what a person reads."""
-        held = f"{self.confidence:.0%}"
+        held = percent(self.confidence)
         if self.widths > 1:
             held += f" over {self.widths} widths"
         if self.given == "rate":

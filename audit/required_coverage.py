@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ..banks.open import SHIPPED
+from .number_words import number_of
 from .observed import Conditions, Coverage
 from .policy import RequiredCoverage
 
@@ -25,6 +26,6 @@ def missing_coverage(
         if absent:
             yield f"{bank} at width {', '.join(absent)}"
     if required.ranks is not None and required.ranks != conditions.ranks:
-        yield f"{required.ranks} ranks (the audit has {conditions.ranks})"
+        yield f"{number_of(required.ranks, 'rank')} (the audit has {conditions.ranks})"
     if required.device is not None and required.device != conditions.device:
         yield f"device {required.device} (the audit was given {conditions.device})"

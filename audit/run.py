@@ -33,7 +33,7 @@ from .gate.auto import TURNED_OFF, AutoGate, auto_gate
 from .histograms import histogram_lines, lines_table
 from .observed import Conditions
 from .pairing import Pairing
-from .policy import Policy, effective_policy
+from .policy import Policy, effective_policy, model_names
 from .record import RECORD_VERSION
 from .record_figures import bank_figures, judge_tables
 from .result import AuditResult
@@ -306,6 +306,7 @@ def _bank_record(bank: Bank, outcome: BankOutcome) -> dict[str, Any]:
         "rows": bank.rows,
         "stage": bank.stage,
         "geometry": asdict(bank.geometry),
+        "models": list(model_names(bank)),
         "independence_unit": bank.independence_unit,
         "margin_density": bank.provenance.get("margin_density"),
         "tightest_boundary": outcome.tightest,

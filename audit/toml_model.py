@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -14,6 +14,14 @@ from ..banks.errors import InputError
 from .small_file import read_small
 
 Model = TypeVar("Model", bound=BaseModel)
+
+_WORDS: Final[Mapping[str, str]] = {
+    "too_short": "a list of at least {min_length}",
+    "tuple_type": "a list",
+    "dict_type": "a table",
+    "model_type": "a table",
+}
+"""What a file should hold, by pydantic's type of error whose message names types of Python."""
 
 
 def read_toml(
@@ -66,6 +74,8 @@ def _expected(model: type[BaseModel], error: ErrorDetails) -> str:
         return f"a known key: {', '.join(known)}" if known else "absent (unknown key)"
     if error["type"] == "missing":
         return "present"
+    if error["type"] in _WORDS:
+        return _WORDS[error["type"]].format(**error.get("ctx", {}))
     message = error["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
     return message[:1].lower() + message[1:]
 

@@ -11,6 +11,7 @@ from enum import StrEnum
 
 from .metrics.rates import lower_bound, rows_needed
 from .metrics.swaps import SetClass
+from .number_words import percent
 from .observed import Observed
 from .policy import Policy, RequiredCoverage
 from .required_coverage import missing_coverage
@@ -79,6 +80,9 @@ class Verdict:
         """0 pass, 1 fail, 3 inconclusive or not run."""
         return EXIT_STATUS[self.state]
 
+
+NOT_KEPT = "not_kept"
+"""Code of a reason that stored tables cannot answer; an audit has none."""
 
 TIES = (SetClass.EXACT_TIE, SetClass.GROUP_TIE, SetClass.NEAR_TIE)
 EXACT_TIES = (SetClass.EXACT_TIE, SetClass.GROUP_TIE, SetClass.TIE_GROUP)
@@ -188,7 +192,7 @@ def _not_compared(observed: Observed, policy: Policy) -> Iterator[Reason]:
 
 def _unanswered(observed: Observed, policy: Policy) -> Iterator[Reason]:
     for text in observed.unanswered:
-        yield Reason(State.INCONCLUSIVE, "not_kept", text)
+        yield Reason(State.INCONCLUSIVE, NOT_KEPT, text)
 
 
 def _latent_differs(observed: Observed) -> bool:
@@ -254,14 +258,14 @@ def _rates(observed: Observed, policy: Policy) -> Iterator[Reason]:
         if least > policy.set_rate:
             text = (
                 f"set rate at width {summary.width} is at least {least:.2e}, limit "
-                f"{policy.set_rate:.0e} ({seen})"
+                f"{policy.set_rate:g} ({seen})"
             )
             yield Reason(State.FAIL, "set_rate", text, summary.width)
             continue
         needed = rows_needed(policy.set_rate, 1 - alpha, summary.differing_units)
         text = (
             f"set rate at width {summary.width} is at most {summary.set_rate_upper:.2e} at "
-            f"{policy.confidence:.0%}, limit {policy.set_rate:.0e} ({seen}); with no further "
+            f"{percent(policy.confidence)}, limit {policy.set_rate:g} ({seen}); with no further "
             f"event {needed:,} units would certify it over {len(observed.widths)} widths"
         )
         yield Reason(State.INCONCLUSIVE, "set_rate", text, summary.width)

@@ -519,6 +519,31 @@ def test_claims_are_answered_from_evidence(
     assert (text.returncode, text.stdout.splitlines()[2].split()) == (status, [answer, "weights"])
 
 
+def test_answers_to_claims_are_counted_first_and_may_be_chosen(run: CommandLine) -> None:
+    whole = run("claims", "check", "route-9-20")
+    first, *rest = whole.stdout.splitlines()
+    assert first == "claims route-9-20 on no evidence: 4 supported, 0 refuted, 24 unsupported"
+    short = run("claims", "check", "route-9-20", "--short").stdout.splitlines()
+    assert short[:2] == [first, ""]
+    assert len(short) == 2 + 28 < len(rest)
+    only = run("claims", "check", "route-9-20", "--short", "--only", "supported,Refuted")
+    assert only.stdout.splitlines()[0] == first
+    assert [line.split()[:2] for line in only.stdout.splitlines()[2:]] == [
+        ["SUPPORTED", name]
+        for name in ("rows-1-to-20", "rows-21", "row-blocks-at-8", "row-blocks-elsewhere")
+    ]
+    # What is not shown decides the status all the same.
+    assert whole.returncode == only.returncode == 3
+    blocks = run("claims", "check", "route-9-20", "--only", "supported").stdout
+    assert blocks.count("    claim     ") == 4
+    for words, message in (
+        (("--only", "supported,passed"), "only=supported,passed, but should be of supported, "),
+        (("--only", ""), "only=, but should be of supported, refuted, unsupported, separated by"),
+        (("--json", "--short"), "json=with --only or --short, but should be alone"),
+    ):
+        refused(run("claims", "check", "route-9-20", *words), message)
+
+
 def test_an_audit_with_claims_ends_with_their_status(run: CommandLine, tmp_path: Path) -> None:
     (tmp_path / "claims.toml").write_text(CLAIM.format(number=0, width=9))
     words = ("gaussian:geometry=mini,rows=20", "--rows", "9", "--ranks", "1", "--no-gate")

@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from ..evidence.load import Evidence
+from ..number_words import number_of
 from .measure import LiveMetric, Measure, Metric
 from .metrics import metric_of, query_of
 from .model import Claim, ClaimsFile
@@ -150,7 +151,7 @@ def _answered(
 ) -> Answered:
     against = [figure for figure in figures if figure.holds is False]
     if against:
-        reason = f"{len(against)} of {len(figures)} figures are against it"
+        reason = f"{len(against)} of {number_of(len(figures), 'figure')} against it"
         return _as(claim, Answer.REFUTED, "", reason, expected, figures, "")
     if lacks:
         return _unsupported(claim, "not_enough", "; ".join(lacks), expected, figures)
@@ -161,7 +162,7 @@ def _answered(
     if not any(figure.holds for figure in figures):
         return _unsupported(claim, "not_enough", "no figure was measured", expected, figures)
     decided = sum(figure.holds is True for figure in figures)
-    reason = f"{decided} of {len(figures)} figures hold"
+    reason = f"{decided} of {number_of(len(figures), 'figure')} as claimed"
     return _as(claim, Answer.SUPPORTED, "", reason, expected, figures, "")
 
 
@@ -174,9 +175,10 @@ def _unsupported(
 
 def _amount(claim: Claim) -> str:
     widths = ", ".join(map(str, claim.scope.widths))
-    parts = [f"; widths {widths}"] if widths else []
-    parts += [f"; {claim.needs.banks} banks"] if claim.needs.banks > 1 else []
-    parts += [f"; {claim.needs.rows:,} rows"] if claim.needs.rows else []
+    several = "s" if len(claim.scope.widths) > 1 else ""
+    parts = [f"; width{several} {widths}"] if widths else []
+    parts += [f"; {number_of(claim.needs.banks, 'bank')}"] if claim.needs.banks > 1 else []
+    parts += [f"; {number_of(claim.needs.rows, 'row')}"] if claim.needs.rows else []
     return "".join(parts)
 
 

@@ -14,6 +14,7 @@ from ...kernels.contract import BFLOAT16
 from ...kernels.gather import paired_gather
 from ...kernels.registry import make_path
 from ..launching import front_weights, make_launch
+from ..number_words import number_of
 from .measure import LiveMetric, Measure, Query
 
 _DEFAULT_RANKS: Final = 8
@@ -59,8 +60,8 @@ def row_blocks_changed_bits(query: Query) -> list[Measure]:
         one, two = _gathered(latent, logits, 1), _gathered(latent, logits, 2)
         changed = sum(_differing_bits(a, b) for a, b in zip(one, two, strict=True))
         note = (
-            f"{ranks} ranks, each BF16 [row, {latent.shape[2]}] and FP32 [row, {logits.shape[2]}] "
-            f"of random bits, seed {_SEED}"
+            f"{number_of(ranks, 'rank')}, each BF16 [row, {latent.shape[2]}] and FP32 "
+            f"[row, {logits.shape[2]}] of random bits, seed {_SEED}"
         )
         measures.append(Measure(f"width {width}", changed, note))
     return measures

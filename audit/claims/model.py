@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from decimal import Decimal
 from typing import Annotated, Final, Literal
 
@@ -53,6 +54,12 @@ def _known_class(name: str) -> str:
     return name
 
 
+def _short_name(name: str) -> str:
+    if re.fullmatch(r"[a-z0-9][a-z0-9-]*", name) is None:
+        raise ValueError("lower-case letters, digits and hyphens, such as gate-rows")
+    return name
+
+
 class Tolerance(StrictModel):
     """How far a figure may be from the claimed number, and why that far."""
 
@@ -85,8 +92,10 @@ class Scope(StrictModel):
     """Device that the paths ran on."""
     ranks: Annotated[int, Field(ge=1)] | None = None
     """Tensor-parallel ranks."""
-    widths: Annotated[tuple[Width, ...], Field(strict=False), AfterValidator(once_each)] = ()
-    """Rows per launch that must all have been run; empty: every width of the evidence."""
+    widths: Annotated[
+        tuple[Width, ...], Field(strict=False, min_length=1), AfterValidator(once_each)
+    ] = ()
+    """Rows per launch that must all have been run; left out: every width of the evidence."""
 
 
 class Needs(StrictModel):
@@ -102,7 +111,7 @@ class Needs(StrictModel):
 class Claim(StrictModel):
     """One statement, and what would make it false."""
 
-    id: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")]
+    id: Annotated[str, AfterValidator(_short_name)]
     """Short name, unique in the file."""
     text: Shown
     """The statement, as the sign-off words it."""

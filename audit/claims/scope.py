@@ -7,6 +7,7 @@ from typing import Any
 
 from ...kernels.options import parse_spec
 from ..evidence.load import Evidence
+from ..number_words import number_of
 from .model import Claim, Scope
 from .value_metrics import own_widths
 
@@ -28,7 +29,7 @@ def out_of_scope(scope: Scope, evidence: Evidence) -> str | None:
     for what in ("device", "ranks"):
         wanted = getattr(scope, what)
         if wanted is not None and record[what] != wanted:
-            return f"{what} {wanted}" if what == "device" else f"{wanted} ranks"
+            return f"{what} {wanted}" if what == "device" else number_of(wanted, "rank")
     return None
 
 
@@ -38,7 +39,7 @@ def scope_text(scope: Scope) -> str:
     parts += [f"{r} {getattr(scope, r)}" for r in ("baseline", "candidate") if getattr(scope, r)]
     parts += [f"candidate with {key}={value}" for key, value in scope.options.items()]
     parts += [f"device {scope.device}"] if scope.device else []
-    parts += [f"{scope.ranks} ranks"] if scope.ranks else []
+    parts += [number_of(scope.ranks, "rank")] if scope.ranks else []
     return ", ".join(parts) or "any evidence"
 
 

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from ..evidence.load import Evidence
 from ..metrics.swaps import SET_CLASSES, SetClass
+from ..number_words import percent
 from .measure import Measure, Metric, Query
 from .value_metrics import widths_of
 
@@ -87,7 +88,7 @@ def set_rate_upper(evidence: Evidence, query: Query) -> list[Measure]:
             f"width {width['width']}",
             width["set_rate_upper"],
             f"{width['differing_units']:,} of {width['units']:,} independent rows differ, "
-            f"confidence {width['confidence']:.0%}",
+            f"confidence {percent(width['confidence'])}",
         )
         for width in evidence.record["widths"]
         if not query.widths or width["width"] in query.widths
@@ -105,7 +106,8 @@ def distinct_rows(evidence: Evidence, query: Query) -> list[Measure]:
     widths = list(widths_of(evidence, query))
     if evidence.kind == "gate":
         names = ", ".join(str(width["width"]) for width in widths)
-        return [Measure(f"widths {names}", sum(width["unique_rows"] for width in widths))]
+        where = f"width{'s' if len(widths) > 1 else ''} {names}"
+        return [Measure(where, sum(width["unique_rows"] for width in widths))]
     return [Measure(f"width {width['width']}", width["unique_rows"]) for width in widths]
 
 
@@ -118,12 +120,9 @@ def violations(evidence: Evidence, query: Query) -> list[Measure]:
 
 
 def _of_certificates(
-    evidence: Evidence,
-    query: Query,
-    figure: Callable[[list[dict[str, Any]]], int | None],
-    undefined: str = "a gap to a score that is not finite has no size",
+    evidence: Evidence, query: Query, figure: Callable[[list[dict[str, Any]]], int | None]
 ) -> list[Measure]:
-    """A figure of the certificates; without one for every differing row it says nothing."""
+    """A figure of what swapped; without a swap, or a certificate for each, there is none."""
     started = evidence.record.get("gate") or {"banks": []}
     others = {bank["name"] for bank in started["banks"]}
     records = [
@@ -134,19 +133,20 @@ def _of_certificates(
     left = evidence.record.get("pooled", {}).get("certificates_left_out", 0)
     if left:
         return [Measure("all rows", None, f"{left:,} differing rows have no certificate")]
+    if not records:
+        return [Measure("all rows", None, "no set differs: nothing was seen to swap")]
     value = figure(records)
     if value is None:
-        return [Measure("all rows", None, undefined)]
-    note = f"{len(records):,} certificates" if records else "no set differs"
-    return [Measure("all rows", value, note)]
+        return [Measure("all rows", None, "a gap to a score that is not finite has no size")]
+    return [Measure("all rows", value, f"{len(records):,} certificates")]
 
 
 def largest_gap_ulp(evidence: Evidence, query: Query) -> list[Measure]:
-    """Widest gap of a set difference on the reference's biased scores; 0 where no set differs."""
+    """Widest gap of a set difference on the reference's biased scores."""
 
     def widest(records: list[dict[str, Any]]) -> int | None:
         gaps = [record["gap_ulp"] for record in records]
-        return None if None in gaps else max(gaps, default=0)
+        return None if None in gaps else max(gaps)
 
     return _of_certificates(evidence, query, widest)
 
@@ -164,15 +164,13 @@ def swaps_outside_the_last_slot(evidence: Evidence, query: Query) -> list[Measur
     """Set differences that touch another slot than the last one of either path."""
     last = {bank["name"]: bank["geometry"]["top_k"] - 1 for bank in evidence.record["banks"]}
 
-    def outside(records: list[dict[str, Any]]) -> int | None:
-        if not records:
-            return None
+    def outside(records: list[dict[str, Any]]) -> int:
         return sum(
             any(slot != last[r["bank"]] for slot in (*r["slots_dropped"], *r["slots_added"]))
             for r in records
         )
 
-    return _of_certificates(evidence, query, outside, "no set differs: no slot was seen to swap")
+    return _of_certificates(evidence, query, outside)
 
 
 SET_METRICS: Final = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from ...banks.errors import printable
@@ -11,15 +11,32 @@ from .metrics import METRICS
 Figure = Mapping[str, Any]
 
 
-def claims_text(record: Mapping[str, Any]) -> str:
-    """Return the answers as they are printed, from ``ClaimsResult.as_dict()``."""
+def claims_text(
+    record: Mapping[str, Any], *, only: Collection[str] = (), short: bool = False
+) -> str:
+    """Return the answers as they are printed, from ``ClaimsResult.as_dict()``.
+
+    Args:
+        record: all answers.
+        only: which are shown, by their names; all where empty. They are counted whatever is shown.
+        short: one line a claim, without its figures.
+    """
     evidence = ", ".join(record["evidence"]) or "no evidence"
-    lines = [f"claims {record['name']} on {evidence}", ""]
-    for answered in record["claims"]:
-        lines += [*_block(answered), ""]
     counts = ", ".join(f"{count} {answer.lower()}" for answer, count in record["counts"].items())
-    # A directory may have any name.
-    return "\n".join([*map(printable, lines), counts])
+    lines = [f"claims {record['name']} on {evidence}: {counts}", ""]
+    shown = [one for one in record["claims"] if not only or one["answer"] in only]
+    if short:
+        widest = max((len(one["id"]) for one in shown), default=0)
+        lines += [f"{_answer(one)} {one['id']:<{widest}}  {one['reason']}" for one in shown]
+        return _joined(lines)
+    for answered in shown:
+        lines += [*_block(answered), ""]
+    return _joined(lines)
+
+
+def _joined(lines: Sequence[str]) -> str:
+    """Lines as one text; a directory that is named in them may have any name."""
+    return "\n".join(map(printable, lines)).rstrip()
 
 
 def metrics_text() -> str:
@@ -32,10 +49,14 @@ def metrics_text() -> str:
     return "\n".join(lines)
 
 
-def _block(answered: Mapping[str, Any]) -> Iterator[str]:
+def _answer(answered: Mapping[str, Any]) -> str:
     # What was never run is told apart from what was run and is too little.
     not_run = " (NOT_RUN)" if answered["code"] in ("not_run", "not_measured") else ""
-    yield f"{answered['answer'] + not_run:<22} {answered['id']}"
+    return f"{answered['answer'] + not_run:<22}"
+
+
+def _block(answered: Mapping[str, Any]) -> Iterator[str]:
+    yield f"{_answer(answered)} {answered['id']}"
     yield f"    claim     {answered['text']} [{answered['source']}]"
     if answered["expected"]:
         yield f"    expected  {answered['expected']}"

@@ -9,6 +9,7 @@ from typing import Any
 from ...banks.bank import Bank
 from ...banks.errors import InputError
 from ...banks.open import open_bank
+from ..policy import model_names
 from .load import Evidence
 from .manifest import bank_entries
 from .problems import Code, Problem
@@ -73,11 +74,12 @@ def _bank(
         "name": bank.name,
         "stage": bank.stage,
         "geometry": asdict(bank.geometry),
+        "models": list(model_names(bank)),
         "independence_unit": bank.independence_unit,
     }
     if kind == "audit":
         found["rows"] = bank.rows
     for name, value in found.items():
-        # The gate of an audit names its banks and their rows alone.
+        # The gate of an audit names its banks and their rows alone; older evidence, no models.
         if entry.get(name, value) != value:
             yield Problem(Code.BANK, f"{where}: {name}", f"{entry[name]}, but the bank has {value}")

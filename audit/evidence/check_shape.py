@@ -31,6 +31,7 @@ class _Bank(_Shape):
     rows: int
     stage: str
     geometry: dict[str, Any]
+    models: list[str] = []
     independence_unit: str
 
 

@@ -1,99 +1,158 @@
 """What stored evidence says under other limits, and what it cannot answer.
 
-Swaps are classed anew exactly. Batch findings and row flags were searched for under the recorded
-limits only: where a stored count shows that other limits would judge a row otherwise, either a
-finding could disappear, which is refused, or one could appear, which is told as unanswered.
+Swaps are classed anew exactly. Wrong weights and batch findings were searched for under the
+recorded limits only. A row with a wrong weight has one under a smaller budget too, so that what
+failed by it still fails; what may disappear is left out, what may appear is unknown, and both are
+told as unanswered.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Final, Literal
 
 from ..compare import BASELINE, CANDIDATE
 from ..counts import Histograms
 from ..histograms import BEYOND, lines_table
-from ..metrics.findings import Finding
 from ..metrics.swaps import SetClass
 from ..metrics.weights import EXACT_BINS, WeightClass
 from ..policy import Policy
-from .reclassify import MOVABLE, Stored, moved, refuse
+from .kept_findings import Change, doubt_text, largest_weight, split
+from .reclassify import MOVABLE, Stored, moved
 
 _FAR: Final = frozenset({SetClass.FAR_SWAP, SetClass.MULTI_SWAP})
-_WHATEVER_THE_LIMITS: Final = frozenset(
-    {
-        Finding.RANK_DISAGREEMENT,
-        Finding.LAYOUT_PERMUTATION,
-        Finding.NEVER_SELECTED,
-        Finding.NONDETERMINISTIC,
-        Finding.WIDTH_DEPENDENT,
-        Finding.REFERENCE_INVALID,
-        Finding.NONFINITE_OUTPUT,
-        Finding.WRONG_LOGITS,
-        Finding.SCHEDULE_MISMATCH,
-    }
-)
-"""Findings that no window and no budget has a part in."""
 _BUDGET_FLAGS: Final = ("weights_not_from_ids", "wrong_sum")
 
 
-def under(stored: Stored, recorded: Policy, policy: Policy, where: str) -> tuple[Stored, list[str]]:
+@dataclass(frozen=True)
+class OtherLimits:
+    """What evidence says under other limits.
+
+    Attributes:
+        stored: tables as those limits class them, and the findings that hold under them.
+        unanswered: what only a new audit tells.
+        other_rows: whether they may call other rows wrong than the recorded ones did.
+        undecided: whether not even what fails can be told.
+    """
+
+    stored: Stored
+    unanswered: list[str]
+    other_rows: bool = False
+    undecided: bool = False
+
+
+def under(stored: Stored, recorded: Policy, policy: Policy, where: str) -> OtherLimits:
     """Return the tables as ``policy`` would have classed them, and what they cannot answer.
 
     Args:
-        stored: tables and findings' names.
+        stored: tables and findings.
         recorded: the policy that they were made under.
-        policy: the other one.
+        policy: the other one, its overrides applied.
         where: the evidence, for messages.
 
     Raises:
-        InputError: an answer would need rows that are not kept.
+        InputError: differing rows that the tables count have no certificate.
     """
-    unanswered: list[str] = []
-    found = stored
     histograms = Histograms(stored.histograms)
-    if (policy.window_ulp, policy.noise_abs) != (recorded.window_ulp, recorded.noise_abs):
+    open_question = _open_question(histograms, recorded, policy)
+    if open_question is not None:
+        return OtherLimits(stored, [open_question], other_rows=True, undecided=True)
+    unanswered: list[str] = []
+    found, window = stored, Change().window
+    if _windows(recorded) != _windows(policy):
         found = moved(stored, histograms, recorded, policy, where)
-        unanswered += _searched_again(stored, found, histograms, recorded, policy, where)
-    if policy.weight_budget_ulp != recorded.weight_budget_ulp:
-        unanswered += _budget(stored, histograms, recorded, policy, where)
+        window = _window_change(stored, found, histograms, recorded, policy)
+        if window != "same":
+            unanswered += _searched_again(stored, found, histograms, recorded, policy)
+    lost = _lost_ties(histograms) if policy.tie_contract != recorded.tie_contract else 0
+    change = Change(window, _budget_change(recorded, policy), bool(lost))
+    if change.budget != "same":
+        unanswered += _budget(stored, histograms, recorded, policy)
         found = _without_weight_classes(found, histograms, recorded, policy)
-    if policy.tie_contract == "lower_id" != recorded.tie_contract:
-        unanswered += _lost_ties(histograms)
-    return found, unanswered
+    if change.budget == "larger":
+        found = _without_wrong_weights(found)
+    if lost and policy.tie_contract == "lower_id":
+        unanswered.append(
+            f"{lost:,} rows of a path lose an exact tie, and what explains them was not asked "
+            "under the recorded tie contract: a new audit is needed to tell"
+        )
+    held, doubtful = split(stored.findings, change, histograms, policy)
+    unanswered += doubt_text(doubtful, *_limits_text(recorded, policy))
+    return OtherLimits(replace(found, findings=tuple(held)), unanswered, change != Change())
 
 
-def _lost_ties(histograms: Histograms) -> list[str]:
-    """Exact ties that a path gave to a higher id: failing rows from now on."""
-    rows = sum(
+def _open_question(histograms: Histograms, recorded: Policy, policy: Policy) -> str | None:
+    """What must be known before anything can be said of the rows; None where all of it is."""
+    places = histograms.places()
+    rows = sum(histograms.named(*place, "sample")["rows"] for place in places)
+    if rows and policy.flush_to_zero != recorded.flush_to_zero:
+        return (
+            f"rows were compared with flush_to_zero = {str(recorded.flush_to_zero).lower()}: a new "
+            "audit is needed to tell what subnormals change"
+        )
+    left_out = sum(
+        histograms.named(bank, width, "gate")["left_out"]
+        for bank, width in places
+        if width is not None
+    )
+    if left_out and _windows(recorded) != _windows(policy):
+        return (
+            f"{left_out:,} differing rows have no certificate, and so no gap to hold against "
+            f"window {policy.window_ulp} ULP and perturbation {policy.noise_abs:g}: a new gate is "
+            "needed"
+        )
+    return None
+
+
+def _windows(policy: Policy) -> tuple[int, float]:
+    return policy.window_ulp, policy.noise_abs
+
+
+def _limits_text(recorded: Policy, policy: Policy) -> tuple[str, str]:
+    """The limits that differ, as they were and as they are."""
+    names = [
+        name
+        for name in ("window_ulp", "noise_abs", "weight_budget_ulp", "tie_contract")
+        if getattr(recorded, name) != getattr(policy, name)
+    ]
+    first, second = (
+        ", ".join(f"{name} {getattr(limits, name)}" for name in names)
+        for limits in (recorded, policy)
+    )
+    return first, second
+
+
+def _budget_change(recorded: Policy, policy: Policy) -> Literal["same", "smaller", "larger"]:
+    if policy.weight_budget_ulp == recorded.weight_budget_ulp:
+        return "same"
+    return "smaller" if policy.weight_budget_ulp < recorded.weight_budget_ulp else "larger"
+
+
+def _window_change(
+    stored: Stored, found: Stored, histograms: Histograms, recorded: Policy, policy: Policy
+) -> Literal["same", "narrower", "wider"]:
+    if not _rows_between(histograms, recorded, policy) and _far(stored) == _far(found):
+        return "same"
+    wider = policy.window_ulp > recorded.window_ulp or policy.noise_abs > recorded.noise_abs
+    return "wider" if wider else "narrower"
+
+
+def _lost_ties(histograms: Histograms) -> int:
+    """Rows of a path that gave an exact tie to a higher id: failing ones under ``lower_id``."""
+    return sum(
         histograms.steps(bank, width, "reference_gap", path)[0]
         for bank, width in histograms.places()
         for path in (BASELINE, CANDIDATE)
     )
-    if not rows:
-        return []
-    return [
-        f"{rows:,} rows of a path lose an exact tie, and what explains them was not asked under "
-        "the recorded tie contract: a new audit is needed to tell"
-    ]
 
 
 def _searched_again(
-    stored: Stored,
-    found: Stored,
-    histograms: Histograms,
-    recorded: Policy,
-    policy: Policy,
-    where: str,
+    stored: Stored, found: Stored, histograms: Histograms, recorded: Policy, policy: Policy
 ) -> list[str]:
     """What the search for batch findings would see otherwise."""
     moved = _rows_between(histograms, recorded, policy)
     changed = _far(stored) != _far(found)
-    if not moved and not changed:
-        return []
-    depends = sorted(set(stored.findings) - _WHATEVER_THE_LIMITS)
-    if depends:
-        refuse(recorded, policy, f"{', '.join(depends)} was found under them", where)
     narrower = policy.window_ulp < recorded.window_ulp or policy.noise_abs < recorded.noise_abs
     wrong = narrower or _rows_wrong(histograms, min(policy.window_ulp, recorded.window_ulp))
     several = changed and max(_far(found).values(), default=0) > 1
@@ -153,32 +212,28 @@ def _bin_end(steps: int) -> int:
     return steps if steps <= EXACT_BINS else 2 * steps - 1
 
 
-def _budget(
-    stored: Stored, histograms: Histograms, recorded: Policy, policy: Policy, where: str
-) -> list[str]:
-    """What row flags and findings would be under another weight budget."""
-    depends = sorted(set(stored.findings) - _WHATEVER_THE_LIMITS)
+def _budget(stored: Stored, histograms: Histograms, recorded: Policy, policy: Policy) -> list[str]:
+    """What is not known of each path's weights by their own rule under another budget."""
+    wanted = policy.weight_budget_ulp
     flagged = sum(
         histograms.named(bank, width, "flag", path)[name]
         for bank, width in histograms.places()
         for path in (BASELINE, CANDIDATE)
         for name in _BUDGET_FLAGS
     )
-    if flagged:
-        depends.append(f"a wrong weight in {flagged:,} rows")
-    if depends:
-        refuse(recorded, policy, f"{', '.join(depends)} was found under them", where)
-    if policy.weight_budget_ulp > recorded.weight_budget_ulp:
+    if wanted > recorded.weight_budget_ulp:
         # Wrong weights there are none; agreeing on a wrong set needs a wrong set.
         settled = not _rows_wrong(histograms, recorded.window_ulp)
+        fate = "may have none"
     else:
-        settled = _weights_near_reference(stored, histograms, policy.weight_budget_ulp)
+        settled = _weights_near_reference(stored, histograms, wanted)
+        fate = "have one still, others may"
     if settled:
         return []
+    counted = f": {flagged:,} rows had a wrong one, and {fate}" if flagged else ""
     return [
         f"each path's weights were held against their own rule within "
-        f"{recorded.weight_budget_ulp} FP32 ULP only: a new audit is needed for "
-        f"{policy.weight_budget_ulp}"
+        f"{recorded.weight_budget_ulp} FP32 ULP only{counted}: a new audit is needed for {wanted}"
     ]
 
 
@@ -216,12 +271,21 @@ def _without_weight_classes(
     for bank, width in histograms.places():
         kinds = histograms.named(bank, width, "weight_class")
         other = sum(n for k, n in kinds.items() if k not in (WeightClass.EQUAL, WeightClass.DRIFT))
-        worst = max((x["steps"] for x in histograms.lines(bank, width, "worst_weight")), default=0)
-        if other or worst > least:
+        if other or largest_weight(histograms, bank, width) > least:
             unknown.add((bank, width))
     kept = [
         line
         for line in found.histograms.to_pylist()
         if line["metric"] != "weight_class" or (line["bank"], line["width"]) not in unknown
     ]
-    return Stored(found.swaps, lines_table(kept), found.values, found.findings)
+    return replace(found, histograms=lines_table(kept))
+
+
+def _without_wrong_weights(found: Stored) -> Stored:
+    """Leave out the rows with a wrong weight: under a larger budget it may be right."""
+    kept = [
+        line
+        for line in found.histograms.to_pylist()
+        if line["metric"] != "flag" or line["key"] not in _BUDGET_FLAGS
+    ]
+    return replace(found, histograms=lines_table(kept))

@@ -17,6 +17,7 @@ from ...banks.errors import InputError
 from ..counts import Histograms
 from ..histograms import lines_table
 from ..metrics.swaps import SetClass
+from ..observed import BatchFinding
 from ..policy import Policy
 
 MOVABLE: Final = frozenset({SetClass.NEAR_TIE, SetClass.NOISE_SWAP, SetClass.FAR_SWAP})
@@ -30,7 +31,7 @@ class Stored:
     swaps: pa.Table
     histograms: pa.Table
     values: pa.Table | None
-    findings: tuple[str, ...]
+    findings: tuple[BatchFinding, ...]
 
 
 def classes_of(certificate: Mapping[str, Any], policy: Policy) -> tuple[SetClass, ...]:

@@ -111,6 +111,10 @@ def _comparable(record: Mapping[str, Any], other_code: bool) -> dict[str, Any]:
     if other_code and "plan" in kept:
         own = ("code", "digest")
         kept["plan"] = {key: value for key, value in kept["plan"].items() if key not in own}
+    if other_code:
+        # Evidence of older code names no models.
+        banks = kept["banks"]
+        kept["banks"] = [{key: b[key] for key in b if key != "models"} for b in banks]
     return kept
 
 

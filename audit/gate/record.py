@@ -19,7 +19,7 @@ from ..metrics.margins import EXACT_STEPS, MarginTally, check_sample, predict
 from ..metrics.rates import upper_bound
 from ..metrics.swaps import SetClass
 from ..observed import Observed
-from ..policy import Policy
+from ..policy import Policy, model_names
 from ..record import verdict_record
 from ..summary import Facts, summarise
 from ..verdict import Verdict, judge
@@ -108,6 +108,7 @@ def gate_record(
                 "rows": plan.rows[number],
                 "stage": bank.stage,
                 "geometry": asdict(bank.geometry),
+                "models": list(model_names(bank)),
                 "independence_unit": bank.independence_unit,
                 **figures(pooled(merged, lambda key, n=number: key[0] == n), policy),
             }

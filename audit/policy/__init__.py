@@ -3,7 +3,7 @@
 from .limits import LIMITS, Limits
 from .load import load_policy, policy_schema
 from .model import Policy, Provenance, RequiredCoverage
-from .of_model import effective_policy
+from .of_model import effective_policy, model_names, policy_of_models
 
 __all__ = [
     "LIMITS",
@@ -13,5 +13,7 @@ __all__ = [
     "RequiredCoverage",
     "effective_policy",
     "load_policy",
+    "model_names",
+    "policy_of_models",
     "policy_schema",
 ]

@@ -48,7 +48,8 @@ class Limits(StrictModel):
     """Widest gap of a near tie, in FP32 ULP of the reference's biased scores."""
     set_rate: Annotated[Probability, Field(ge=1e-12)] = 5e-5
     """Largest rate of rows whose selected set differs."""
-    confidence: Probability = 0.95
+    # Within these ends 1 - confidence, and its share of each width, are no 0 and no 1 in FP64.
+    confidence: Annotated[Probability, Field(ge=1e-12, le=1.0 - 1e-12)] = 0.95
     """Confidence of the one-sided bound that must lie under ``set_rate``."""
     weight_budget_ulp: Steps = 8
     """Largest difference of one expert's weight, in FP32 ULP, on rows with equal sets."""

@@ -25,10 +25,19 @@ def model_names(bank: Bank) -> tuple[str, ...]:
 
 
 def effective_policy(policy: Policy, banks: Sequence[Bank]) -> Policy:
+    """Return the policy whose limits are those of the banks' model; as ``policy_of_models``."""
+    return policy_of_models(policy, [(bank.name, model_names(bank)) for bank in banks])
+
+
+def policy_of_models(policy: Policy, banks: Sequence[tuple[str, Sequence[str]]]) -> Policy:
     """Return the policy whose limits are those of the banks' model.
 
     Its ``model`` keeps the override that was applied and no other, so that a record shows which
     limits it changed; applying it again changes nothing.
+
+    Args:
+        policy: as a file holds it.
+        banks: each bank's name, and what ``model_names`` gives for it; a record has them.
 
     Raises:
         InputError: the banks are of models whose limits differ. No one verdict holds for both, and
@@ -36,21 +45,22 @@ def effective_policy(policy: Policy, banks: Sequence[Bank]) -> Policy:
     """
     if not policy.model:
         return policy
-    first: tuple[Bank, Policy] | None = None
-    for bank in banks:
-        mine = _of_bank(policy, bank)
+    first: tuple[str, Policy] | None = None
+    for name, models in banks:
+        mine = of_models(policy, models)
         if first is None:
-            first = bank, mine
-        for name in LIMITS:
-            if getattr(mine, name) != getattr(first[1], name):
-                banks_named = f"{first[0].name} and {bank.name}"
-                expected = f"of one model: their {name} differs; audit each model by itself"
+            first = name, mine
+        for limit in LIMITS:
+            if getattr(mine, limit) != getattr(first[1], limit):
+                banks_named = f"{first[0]} and {name}"
+                expected = f"of one model: their {limit} differs; audit each model by itself"
                 raise InputError("banks", banks_named, expected, f"policy {policy.name}")
     return policy if first is None else first[1]
 
 
-def _of_bank(policy: Policy, bank: Bank) -> Policy:
-    key = next((name for name in model_names(bank) if name in policy.model), None)
+def of_models(policy: Policy, models: Sequence[str]) -> Policy:
+    """Return the policy of a bank whose model has these names; the first that is known counts."""
+    key = next((name for name in models if name in policy.model), None)
     if key is None:
         return policy.model_copy(update={"model": {}})
     override = policy.model[key]

@@ -12,6 +12,7 @@ from ...banks.bank import Bank
 from ...banks.memory import MemoryBank
 from ...kernels.contract import Path as FrontPath
 from ...kernels.registry import spec_of
+from ..number_words import percent
 from ..result import AuditResult
 from .figures import certificate_text, class_line, schedule_line, worst_certificates
 
@@ -120,12 +121,12 @@ def _counts(record: Mapping[str, Any]) -> Iterator[str]:
 def _width_lines(width: Mapping[str, Any], policy: Mapping[str, Any]) -> Iterator[str]:
     counts = ", ".join(f"{name} {count:,}" for name, count in width["counts"].items() if count)
     yield f"{counts} of {width['rows']:,} row x rank ({width['unique_rows']:,} rows)"
-    limit = f"limit {policy['set_rate']:.0e}"
+    limit = f"limit {policy['set_rate']:g}"
     if width["units"]:
         yield (
             f"set rate {width['set_rate']:.2e} ({width['differing_units']:,} of "
             f"{width['units']:,} independent), at most {width['set_rate_upper']:.2e} at "
-            f"{policy['confidence']:.0%}, {limit}"
+            f"{percent(policy['confidence'])}, {limit}"
         )
     else:
         yield f"set rate: no row is an independent sample, so none is bounded ({limit})"

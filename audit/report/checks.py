@@ -17,6 +17,7 @@ import pyarrow as pa
 from ..gate.record import GateRecord
 from ..metrics.flags import FAILING, Breach, names
 from ..metrics.swaps import SetClass
+from ..number_words import percent
 from ..record import AuditRecord
 from ..verdict import State
 from .check import Check, check_of, finding_reasons, findings_at
@@ -139,8 +140,8 @@ def _set_rate(record: Mapping[str, Any], width: int) -> Check:
     if reasons:
         return check_of(width, ALL_BANKS, "set_rate", reasons)
     text = (
-        f"at most {found['set_rate_upper']:.2e} at {found['confidence']:.0%}, limit "
-        f"{record['policy']['set_rate']:.0e}: {found['differing_units']:,} of "
+        f"at most {found['set_rate_upper']:.2e} at {percent(found['confidence'])}, limit "
+        f"{record['policy']['set_rate']:g}: {found['differing_units']:,} of "
         f"{found['units']:,} units differ"
     )
     # What is not certified passes in no wording of the reasons.

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from ..certificates import severity
-from ..counted import number_of
+from ..number_words import number_of, percent
 from ..value_table import TENSORS
 
 # Classes that are told apart in the table of sets; the rest are one column.
@@ -45,7 +45,7 @@ def set_table(record: Mapping[str, Any]) -> Table:
         "other",
         "invalid",
         "set rate",
-        f"at most ({confidence:.0%})",
+        f"at most ({percent(confidence)})",
         f"certified, {number_of(widths, 'width')}",
     )
     rows = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..counted import number_of
+from ..number_words import number_of, percent
 from .figures import Table, density_text, filled_table
 
 # Shown by ``neartie gate`` and in the record; too wide beside an audit's own tables.
@@ -16,10 +16,10 @@ def near_tie_table(record: Mapping[str, Any]) -> Table:
     """Return near ties, swaps, and the rate that margins predict beside the observed one."""
     window = record["policy"]["window_ulp"]
     confidence = record["policy"]["confidence"]
+    bound = f"at most ({percent(confidence)})"
     columns = (
         "bank", "rows", f"within {window} ULP", "swaps", "swaps / near tie", "violations",
-        "density at 0", "shift (std)", "predicted rate", "observed", f"at most ({confidence:.0%})",
-        "answer",
+        "density at 0", "shift (std)", "predicted rate", "observed", bound, "answer",
     )  # fmt: skip
     lines = [(bank["name"], bank) for bank in record["banks"]]
     if len(lines) > 1:

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table as RichTable
 
-from ..counted import number_of
+from ..number_words import number_of
 from ..record import AuditRecord
 from .explanations import explanation_table
 from .figures import (

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 
 from ...kernels.reduce import LIBRARY_ORDERS
-from ..counted import number_of
+from ..number_words import number_of
 
 GATHER: Final = "gather"
 """The full sum rounded once, and copied."""

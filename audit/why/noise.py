@@ -20,11 +20,11 @@ from ...banks.bank import Bank, RowBlock
 from ...banks.errors import InputError
 from ...kernels.contract import F32, Launch, Path, Routed, check_width
 from ...kernels.reference import reference_product, reference_select
-from ..counted import number_of
 from ..judged import JudgedBlock, judge_block
 from ..launching import POISONS, make_launch, run_path
 from ..metrics.noise import NoiseTest, RowNoise, judge_swaps, near_boundary, row_noise, separate
 from ..metrics.swaps import SET_CLASSES, SetClass, SetDifferences, classify_sets
+from ..number_words import number_of
 from ..policy import Policy
 from .pair import DEFAULT_WIDTH, Pair, make_pair
 

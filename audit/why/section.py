@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from ...banks.errors import printable
-from ..counted import number_of
+from ..number_words import number_of
 
 
 class Section(Protocol):

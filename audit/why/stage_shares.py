@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, Final
 
-from ..counted import number_of
+from ..number_words import number_of
 from .stage_chain import BASELINE_SIDE, CANDIDATE_SIDE, Cut
 from .stage_sets import SetCounts
 from .stage_sums import SETS, Sums

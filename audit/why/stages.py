@@ -11,8 +11,8 @@ from typing import Any
 
 from ...banks.bank import Bank
 from ...kernels.contract import Path
-from ..counted import number_of
 from ..judged import judge_block
+from ..number_words import number_of
 from .pair import DEFAULT_WIDTH, make_pair
 from .stage_chain import BASELINE_SIDE, CANDIDATE_SIDE, Mixer, cut_paths
 from .stage_shares import Quantity, counted, squared

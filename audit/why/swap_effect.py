@@ -12,9 +12,9 @@ import numpy.typing as npt
 from ...banks.bank import Bank
 from ...banks.errors import InputError
 from ...kernels.contract import F32, I32, Path
-from ..counted import number_of
 from ..launching import run_path
 from ..metrics.effect import ModelRate, SwapEffect, check_norms, mass_moved, model_rate, swap_effect
+from ..number_words import number_of
 from .pair import DEFAULT_WIDTH, make_pair
 
 I64 = npt.NDArray[np.int64]

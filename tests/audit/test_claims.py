@@ -162,9 +162,38 @@ def test_left_out_certificates_leave_a_figure_open(gate: Evidence) -> None:
     assert "3 differing rows have no certificate" in one.reason
 
 
-def test_slots_of_no_swap_support_nothing(audit: Evidence) -> None:
-    one = answer([audit], metric="swaps_outside_the_last_slot", relation="==", number=0)
-    assert (one.answer, one.code) == (Answer.UNSUPPORTED, "not_enough")
+SWAPS = ("largest_gap_ulp", "swaps_of_several", "swaps_outside_the_last_slot")
+ROWS = ("swaps", "other_ids", "unexplained_differences", "differing_rows", "violations")
+
+
+@pytest.mark.parametrize("name", SWAPS)
+def test_what_swaps_is_not_supported_where_nothing_was_seen_to(
+    name: str, audit: Evidence, gate: Evidence, swapped: Evidence
+) -> None:
+    """Whatever the number claims: no swap was seen to be wide, of several or in another slot."""
+    for evidence in (audit, gate):
+        assert not evidence.tables["swaps"].num_rows
+        for relation, number in (("==", 0), (">", 0)):
+            one = answer([evidence], kind="any", metric=name, relation=relation, number=number)
+            assert (one.answer, one.code) == (Answer.UNSUPPORTED, "not_enough")
+            assert one.reason.endswith("no set differs: nothing was seen to swap")
+            assert [figure.value for figure in one.figures] == [None]
+    # Evidence without a swap does not stand against evidence with some.
+    both = answer([audit, swapped], metric=name, relation="<=", number=1)
+    assert both.answer is Answer.SUPPORTED
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_a_count_of_rows_is_measured_where_nothing_swapped(name: str, gate: Evidence) -> None:
+    parameters = {"set_class": "near_tie"} if name == "swaps" else {}
+    one = answer([gate], kind="gate", metric=name, relation="==", number=0, **parameters)
+    assert one.answer is Answer.SUPPORTED
+
+
+def test_the_shipped_claims_about_swaps_ask_for_a_swap(gate: Evidence) -> None:
+    shipped = {one.id: one for one in load_claims("route-9-20").claim if one.metric in SWAPS}
+    assert set(shipped) == {"gate-window", "gate-one-for-one", "swaps-in-the-last-slot"}
+    assert len({str(one.needed).partition(" in which ")[2] for one in shipped.values()}) == 1
 
 
 UNIT = {"metric": "relative_rms", "relation": "<", "number": Decimal("0.003"), **LATENT}

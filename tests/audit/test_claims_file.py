@@ -14,7 +14,12 @@ from neartie.banks.errors import InputError
     [
         ("name = [", "claims="),
         ("name = 'x'", "claim=nothing, but should be present"),
-        ("name = 'x'\nclaim = []", "claim=[], but should be"),
+        ("name = 'x'\nclaim = []", "claim=[], but should be a list of at least 1"),
+        ("name = 'x'\nclaim = 3", "claim=3, but should be a list"),
+        ("id = 'A b'", "claim.0.id=A b, but should be lower-case letters, digits and hyphens"),
+        ("id = 'a\\n'", "claim.0.id=a\\n, but should be lower-case letters"),
+        ("+scope = { widths = [] }", "claim.0.scope.widths=[], but should be a list of at least 1"),
+        ("+scope = 3", "claim.0.scope=3, but should be a table"),
         ("name = 'x'\nclaims = 3", "claim=nothing, but should be present"),
         ("[[claim]]\nid = 'a'", "name=nothing, but should be present"),
         ("+metrik = 'x'", "claim.0.metrik=x, but should be a known key: id, text, source"),

@@ -41,7 +41,7 @@ KEYS = ", ".join(Policy.model_fields)
         ("set_rate = nan", "set_rate=nan, but should be a finite number"),
         ("set_rate = true", "set_rate=True, but should be a valid number"),
         ("confidence = '0.9'", "confidence=0.9, but should be a valid number"),
-        ("confidence = 0.0", "confidence=0.0, but should be greater than 0"),
+        ("confidence = 0.0", "confidence=0.0, but should be greater than or equal to 0.00"),
         ("noise_abs = inf", "noise_abs=inf, but should be a finite number"),
         ("one_for_one = 1", "one_for_one=1, but should be a valid boolean"),
         ("tie_contract = 'x'", "tie_contract=x, but should be 'lower_id' or 'unspecified'"),
@@ -73,7 +73,7 @@ def test_good_policies(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("allowed_classes = []", "allowed_classes=[], but should be"),
+        ("allowed_classes = []", "allowed_classes=[], but should be a list of at least 1"),
         ("allowed_classes = ['LIGHT', 'LIGHT']", "allowed_classes=['LIGHT', 'LIGHT'], but should"),
         ("allowed_classes = ['BEHAVIOURAL']", "allowed_classes.0=BEHAVIOURAL, but should be"),
         ("independence_unit = ''", "independence_unit=, but should be printable text"),
@@ -93,9 +93,11 @@ def test_good_policies(tmp_path: Path) -> None:
             "[provenance.set_rate]\nmeasured_at = 'x'\ndate = '31.1.2026'",
             "provenance.set_rate.date=31.1.2026, but should be a date",
         ),
+        ("confidence = 1e-300", "confidence=1e-300, but should be greater than or equal to 0.00"),
+        ("confidence = 0.9999999999999", "confidence=0.9999999999999, but should be less than or"),
         ("[model.k3]\nname = 'x'", "model.k3.name=x, but should be a known key: window_ulp"),
         ("[model.k3]\nset_rate = 2.0", "model.k3.set_rate=2.0, but should be less than 1"),
-        ("provenance = 3", "provenance=3, but should be a valid dictionary"),
+        ("provenance = 3", "provenance=3, but should be a table"),
     ],
 )
 def test_bad_tables(tmp_path: Path, text: str, message: str) -> None:
@@ -141,6 +143,19 @@ def test_a_policy_survives_its_record(whole: Policy) -> None:
     # An override is what it sets: a default must not turn into one.
     assert set(record["model"]["k3-mini"]) == {"weight_budget_ulp", "provenance"}
     assert record["provenance"]["window_ulp"]["date"] == "2026-11-30"
+
+
+def test_every_shipped_limit_says_where_it_is_from() -> None:
+    shipped = Policy().provenance
+    assert set(shipped) == set(LIMITS)
+    assert "no provenance given" not in policy_text(Policy())
+    chosen = {name for name, one in shipped.items() if "no measurement" in one.measured_at}
+    # A date and a device are of a measurement; the sign-off tells neither.
+    assert {name for name in shipped if shipped[name].date} == {"weight_budget_ulp"}
+    assert not any(shipped[name].device or shipped[name].date for name in chosen)
+    stated = {name for name in shipped if "sign-off" in (shipped[name].source or "")}
+    assert stated == {"window_ulp", "set_rate", "one_for_one"}
+    assert stated | chosen | {"weight_budget_ulp"} == set(LIMITS)
 
 
 def test_a_figure_of_ones_own_has_no_shipped_provenance() -> None:
