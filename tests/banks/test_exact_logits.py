@@ -77,7 +77,7 @@ def test_rows_with_few_and_with_many_undecided_elements(wide: int) -> None:
     rng = np.random.default_rng(wide)
     x = rng.standard_normal((5, 24)).astype(BF16)
     weight = rng.standard_normal((48, 24)).astype(BF16)
-    x[:, 12:] = -x[:, :12]
+    x[:, 12:] = np.negative(x[:, :12])
     weight[:wide, 12:] = weight[:wide, :12]
     check(x, weight)
     assert (exact_logits(x, PreparedWeight(weight))[:, :wide] == 0).all()
