@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Final
 
 import ml_dtypes
@@ -72,18 +71,6 @@ class PreparedWeight:
             self.original.astype(np.float64), (_SIGNIFICAND - _log2_ceiling(self.k)) // 2
         )
 
-    @cached_property
-    def plain(self) -> F64:
-        """The weight [out, k] as float64, made when it is first asked for."""
-        return self.original.astype(np.float64)
-
-    @cached_property
-    def norms(self) -> F64:
-        """Euclidean norm [out] of each row; what is not finite stays so."""
-        with np.errstate(all="ignore"):
-            found: F64 = np.sqrt(np.einsum("ok,ok->o", self.plain, self.plain))
-        return found
-
     def rows(self, start: int, stop: int) -> PreparedWeight:
         """Return output rows start..stop as their own weight, sharing memory (N-split)."""
         if not 0 <= start < stop <= self.out:
@@ -133,7 +120,7 @@ def exact_product(
     """
     prepared = weight if isinstance(weight, PreparedWeight) else PreparedWeight(weight)
     _checked(x, "x")
-    first, last = column_range(columns, prepared.k)
+    first, last = _column_range(columns, prepared.k)
     if x.shape[1] == prepared.k:
         x = x[:, first:last]
     elif x.shape[1] != last - first:
@@ -167,12 +154,7 @@ def _checked(array: npt.NDArray[Any], what: str) -> npt.NDArray[Any]:
     return array
 
 
-def column_range(columns: slice | None, k: int) -> tuple[int, int]:
-    """Return first and last + 1 of the columns of k.
-
-    Raises:
-        InputError: an empty part, or another step.
-    """
+def _column_range(columns: slice | None, k: int) -> tuple[int, int]:
     first, last, step = (columns or slice(None)).indices(k)
     if step != 1 or first >= last:
         raise InputError("columns", columns, f"a part of 0:{k} with step 1", "exact product")

@@ -13,7 +13,6 @@ import numpy.typing as npt
 
 from .bank import NO_UNIT, Array, Bank, Header, RowBlock
 from .errors import InputError
-from .exact_logits import exact_logits
 from .exact_product import PreparedWeight, exact_product
 from .generate import BLOCK, random, row_keys, rows_source, spec_digest
 from .spec import Generator, Option, Spec, at_least, choice, row_count
@@ -131,10 +130,10 @@ class ResampledBank(Bank):
 
     def _logits(self, start: int, stop: int) -> Array:
         parts = [
-            exact_logits(self._hidden(first, min(first + _CHUNK, stop)), self._router)
+            exact_product(self._hidden(first, min(first + _CHUNK, stop)), self._router)
             for first in range(start, stop, _CHUNK)
         ]
-        return np.concatenate(parts)
+        return np.concatenate(parts).astype(np.float32)
 
     def _read(self, start: int, stop: int) -> RowBlock:
         keys = row_keys(start, stop)

@@ -134,3 +134,7 @@ def test_refuses_columns_and_rows_outside() -> None:
         exact_product(x, prepared, columns=slice(2, 2))
     with pytest.raises(InputError, match=r"rows=1:9, but should be a part of 0:3"):
         prepared.rows(1, 9)
+
+
+def test_no_rows_have_no_products() -> None:
+    assert exact_product(np.empty((0, 4), np.float32), np.ones((3, 4), np.float32)).shape == (0, 3)
