@@ -13,7 +13,7 @@ from ...kernels.contract import F32
 from ...kernels.cuda.forms import DEVICE_FORMS
 from ...kernels.device_select import parse_device_select
 from ...kernels.options import parse_spec
-from ...kernels.registry import make_path, names_a_path
+from ...kernels.registry import names_a_path
 from ...kernels.scores import FORMS
 from ...kernels.select import SELECTS, SelectArithmetic, make_select, select_bias
 from ..certify import load_certificate
@@ -77,13 +77,13 @@ def parse_side(spec: str, role: str, device: str = "cpu") -> Side:
         device: ``cpu``, or ``cuda``, where ``score`` is a name of ``forms.DEVICE_FORMS``.
 
     Raises:
-        InputError: an unknown select, path, option or value, or one of the other device.
+        InputError: an unknown select, option or value, or one of the other device.
     """
     if _is_path(spec):
         if device != "cpu":
             expected = "a select; a path runs where it declares, without --device"
             raise InputError("select", printable(spec), expected, "--device")
-        make_path(spec)
+        # Made where it is run: a factory may take its time.
         return Side(spec, spec, runs=True)
     name, options = parse_spec(spec)
     if name not in (*SELECTS, *_OTHERS):
