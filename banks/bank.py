@@ -325,7 +325,7 @@ def check_distinct(banks: Sequence[Bank]) -> None:
         for bank in banks:
             value = getattr(bank, what)
             if value in seen and what == "rows_from":
-                expected = "rows of their own (another seed): those of one begin with the other's"
+                expected = "rows of their own (another seed): they are one generator's same draws"
                 raise InputError("banks", f"{seen[value].spec} and {bank.spec}", expected, "banks")
             if value in seen:
                 raise InputError(f"bank {what}", value, "of one bank only", bank.spec)

@@ -34,6 +34,10 @@ _SIZES: Final = re.compile(r"(\d{1,7})x(\d{1,7})x(\d{1,7})x(\d{1,7})")
 F32 = npt.NDArray[np.float32]
 
 
+_DRAWS: Final = {"seed", "bank", "geometry", "hidden", "latent", "experts", "top_k"}
+"""Options that decide which numbers are drawn, and for which expert."""
+
+
 def random(seed: int, stream: str, block: int = 0) -> np.random.Generator:
     """Return the generator of one block of one stream."""
     sequence = np.random.SeedSequence((seed, _STREAMS[stream], block))
@@ -104,9 +108,14 @@ def spec_digest(text: str) -> str:
     return hashlib.sha256(f"neartie generator {_VERSION}: {text}".encode()).hexdigest()
 
 
-def rows_source(spec: Spec) -> str:
-    """Return what names the rows of a spec, however many are asked for: every option but rows."""
-    options = sorted((key, str(value)) for key, value in spec.values.items() if key != "rows")
+def rows_source(spec: Spec, independence_unit: str) -> str:
+    """Return what names the draws of a spec, however many are asked for.
+
+    Rows that bound a rate are named by seed and sizes: of one seed they are the same draws with
+    another scale or bias. Others by every option but the number of rows.
+    """
+    named = spec.values if independence_unit == NO_UNIT else spec.values.keys() & _DRAWS
+    options = sorted((key, str(spec.values[key])) for key in named if key != "rows")
     return f"{spec.text.partition(':')[0]} {options}"
 
 
@@ -141,12 +150,12 @@ class GeneratedBank(Bank):
         )
         super().__init__(header, lambda: weights(geometry))
         self.parsed = spec
-        self._rows_from = rows_source(spec)
+        self._rows_from = rows_source(spec, independence_unit)
         self._last: tuple[int, dict[str, Array]] = (-1, {})
 
     @property
     def rows_from(self) -> str:
-        """The generator with all its options but the number of rows."""
+        """The generator with its seed and sizes, see ``rows_source``."""
         return self._rows_from
 
     @abstractmethod

@@ -86,13 +86,13 @@ class ResampledBank(Bank):
         super().__init__(header, lambda: base.weights)
         self._base = base
         source = {**spec.values, "bank": base.digest}
-        self._rows_from = rows_source(Spec(spec.text, source))
+        self._rows_from = rows_source(Spec(spec.text, source), header.independence_unit)
         self._seed: int = spec.values["seed"]
         self._last: tuple[int, Array] = (-1, np.empty(0, _BF16))
 
     @property
     def rows_from(self) -> str:
-        """The generator with all its options but the number of rows."""
+        """The generator with its seed and the bank's digest, see ``rows_source``."""
         return self._rows_from
 
     @cached_property

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ...banks.errors import InputError
+from ...banks.errors import InputError, printable
 from ...banks.geometry import Geometry, ScoringRule
 from .case_format import CaseModel, PathModel, read_cases, unknown_keys
 from .cases import F32, F64, Case, PathRows, ReductionCase
@@ -65,7 +65,9 @@ def _record(model: CaseModel, where: str) -> Case | ReductionCase:
     scoring = model.scoring
     groups = scoring.groups or 1
     try:
-        geometry = Geometry(model.id, 1, 0, experts, routed, groups, scoring.top_groups or groups)
+        top_groups = scoring.top_groups or groups
+        # A case may have any name; where it is shown it stays on its line.
+        geometry = Geometry(printable(model.id), 1, 0, experts, routed, groups, top_groups)
         rule = ScoringRule(
             scoring.function,  # type: ignore[arg-type]  # reduction left above
             scoring.renormalize,

@@ -121,7 +121,8 @@ class Interrupts:
             self._since = time.monotonic()
         patient = time.monotonic() - self._since < PATIENCE_S
         packages = _packages(frame)
-        if packages & _NEVER or (patient and (packages & _LATER or _cleaning_up())):
+        # A shield blocks the signal for this thread alone: another thread may take it and wake us.
+        if _shields or packages & _NEVER or (patient and (packages & _LATER or _cleaning_up())):
             signal.setitimer(signal.ITIMER_REAL, _LOOK_S)
             return
         self._since = None
@@ -135,6 +136,8 @@ class Interrupts:
 
 
 _attending: Interrupts | None = None
+_shields = 0
+"""How many ``shielded`` blocks are open."""
 
 
 def heard() -> None:
@@ -147,12 +150,16 @@ def heard() -> None:
 def shielded() -> Iterator[None]:
     """Start processes to which an interrupt of the terminal's whole group never comes.
 
-    They inherit the blocked signal; one for this process waits until the block has ended.
+    They inherit the blocked signal; one for this process waits until the block has ended, so that a
+    process that is half started is not left behind.
     """
+    global _shields
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    _shields += 1
     try:
         yield
     finally:
+        _shields -= 1
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 

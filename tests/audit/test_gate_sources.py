@@ -22,9 +22,11 @@ LAYER = "k3-mini/layer0"
         (["normal", "normal"], "bank name=normal:rows=1000, but should be of one bank only"),
         (
             ["normal:rows=1000,seed=1", "normal:rows=2000,seed=1"],
-            "those of one begin with the other's",
+            "they are one generator's same draws",
         ),
-        (["resample:bank={copy}", f"resample:bank={LAYER}"], "those of one begin with the other's"),
+        (["normal:seed=1", "normal:seed=1,std=2"], "they are one generator's same draws"),
+        (["normal:seed=1,bias=0.05", "normal:seed=1"], "they are one generator's same draws"),
+        (["resample:bank={copy}", f"resample:bank={LAYER}"], "they are one generator's same draws"),
         (["{copy}", LAYER], "bank name=k3-mini/layer0, but should be of one bank only"),
     ],
 )

@@ -116,7 +116,7 @@ def test_a_directory_is_told_on_one_line(tmp_path: Path, run: CommandLine) -> No
     done = run("claims", "check", "route-9-20", f"{place}-evidence")
     lines = done.stdout.splitlines()
     is_clean(lines, len(lines))
-    assert lines[0].endswith("out\\x1b[2J\\nverdict  PASS-evidence")
+    assert "out\\x1b[2J\\nverdict  PASS-evidence: " in lines[0]
 
 
 def test_text_of_a_record_is_no_markup_and_no_escape(capsys: pytest.CaptureFixture[str]) -> None:
