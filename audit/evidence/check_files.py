@@ -75,6 +75,22 @@ def refuse_changed(place: Path, names: Iterable[str]) -> None:
         raise InputError(file, in_words(first), expected, str(place))
 
 
+def refuse_any_change(place: Path, name: str) -> None:
+    """Refuse evidence of which any file is not what the manifest records.
+
+    Args:
+        place: an evidence directory.
+        name: what it is called in the message.
+
+    Raises:
+        InputError: tells every such file.
+    """
+    _, problems = check_files(place)
+    if problems:
+        got = "; ".join(f"{problem.where} is {in_words(problem)}" for problem in problems)
+        raise InputError("evidence", got, f"the files that {MANIFEST_FILE} records", name)
+
+
 def in_words(problem: Problem) -> str:
     """Return what is wrong with a file, without its digests."""
     return _IN_WORDS.get(Code(problem.code), problem.text)

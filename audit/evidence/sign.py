@@ -19,7 +19,7 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from ...banks.errors import InputError, printable
-from .check_files import check_files, in_words
+from .check_files import refuse_any_change
 from .dsse import (
     SUFFIX,
     Envelope,
@@ -36,7 +36,7 @@ from .dsse import (
 from .identity import manifest_digest
 from .keys import PublicKey, SigningKey
 from .load import Evidence
-from .manifest import MANIFEST_FILE, SIGNATURES, file_digest
+from .manifest import SIGNATURES, file_digest
 from .problems import Code
 from .signed_tests import first_form_tests, signed_tests
 from .statement import PAYLOAD_TYPE, SignersPart, Statement, first_difference, make_statement
@@ -106,11 +106,7 @@ def sign_evidence(
         raise InputError("signer", name, "printable text", "sign")
     if len(comment) > _MAX_COMMENT:
         raise InputError("comment", f"{len(comment):,} characters", f"<= {_MAX_COMMENT:,}", "sign")
-    _, problems = check_files(evidence.directory)
-    if problems:
-        got = "; ".join(f"{problem.where} is {in_words(problem)}" for problem in problems)
-        expected = f"the files that {MANIFEST_FILE} records"
-        raise InputError("evidence", got, expected, evidence.name)
+    refuse_any_change(evidence.directory, evidence.name)
     target = evidence.directory / SIGNATURES / f"{short(key.keyid)}{SUFFIX}"
     if target.exists():
         raise InputError("key", f"{short(key.keyid)}, has signed", "one that has not", str(target))

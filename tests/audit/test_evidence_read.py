@@ -131,3 +131,15 @@ def test_a_file_that_no_reader_uses_stops_none(make_evidence: MakeEvidence) -> N
     place = make_evidence().directory
     (place / "notes.txt").write_text("x")
     assert load_evidence(place).record["verdict"]
+
+
+@pytest.mark.parametrize("name", ["report.md", "report.html", "junit.xml", "extra.txt"])
+def test_no_trailer_stands_for_files_that_were_changed(
+    name: str, make_evidence: MakeEvidence, call: Call, tmp_path: Path
+) -> None:
+    """A reader takes no figure from them, but people read them beside the commit's digest."""
+    edited = Path(shutil.copytree(make_evidence("whole").directory, tmp_path / "edited"))
+    (edited / name).write_text("PASS, BITWISE\n")
+    status, out, err = call("report", str(edited), "--trailer")
+    assert (status, out) == (2, "")
+    assert err.startswith(f"neartie: evidence={name} is ")
