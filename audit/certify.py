@@ -11,6 +11,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
 
+from ..banks.atomic import replace_file
 from ..banks.errors import InputError
 from ..kernels.exhaustive.record import ScanRecord
 from ..kernels.exhaustive.scan import FINITE_PLACES, blocks, check_form, scan_blocks, special_scores
@@ -135,7 +136,7 @@ def write_certificate(certificate: ScoreCertificate, path: str | Path) -> None:
     Raises:
         InputError: the place cannot be written.
     """
-    _write(Path(path), certificate.to_json() + "\n")
+    _write(Path(path), certificate.to_json() + "\n", "out")
 
 
 def default_cache_dir() -> Path:
@@ -192,20 +193,14 @@ def _read_partial(path: Path) -> tuple[ScanRecord, float]:
         raise InputError("partial result", error, "as written; delete it", str(path)) from error
 
 
-def _write(path: Path, text: str) -> None:
+def _write(path: Path, text: str, what: str = "cache") -> None:
     """Write a file in one rename, so that a reader never sees a part of it."""
-    made = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            made.write_text(text, encoding="utf-8")
-            made.replace(path)
-        except BaseException:
-            made.unlink(missing_ok=True)
-            raise
+        replace_file(path, text.encode())
     except OSError as error:
         expected = "a file that can be written"
-        raise InputError("out", path, expected, error.strerror or "write") from error
+        raise InputError(what, path, expected, error.strerror or "write") from error
 
 
 def check_certificate_target(path: Path) -> None:

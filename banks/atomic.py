@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import secrets
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -84,6 +86,29 @@ def new_file(target: Path, what: str) -> Iterator[Path]:
         _check(target, what, directory=False)
         partial.rename(target)
         sync(target.absolute().parent)
+
+
+def replace_file(target: Path, content: bytes, mode: int = 0o666) -> None:
+    """Put a file in place of what has its name, in one step: a killed run leaves no half file.
+
+    Args:
+        target: its name; the directory is there.
+        content: its bytes.
+        mode: its permissions, less the process's umask.
+
+    Raises:
+        OSError: it cannot be written; nothing is left of it.
+    """
+    partial = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
+    try:
+        with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(target)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
 
 
 def _check(target: Path, what: str, *, directory: bool) -> None:

@@ -150,13 +150,12 @@ class GeneratedBank(Bank):
         )
         super().__init__(header, lambda: weights(geometry))
         self.parsed = spec
-        self._rows_from = rows_source(spec, independence_unit)
         self._last: tuple[int, dict[str, Array]] = (-1, {})
 
     @property
     def rows_from(self) -> str:
         """The generator with its seed and sizes, see ``rows_source``."""
-        return self._rows_from
+        return rows_source(self.parsed, self.independence_unit)
 
     @abstractmethod
     def _block(self, block: int) -> dict[str, Array]:

@@ -85,15 +85,14 @@ class ResampledBank(Bank):
         )
         super().__init__(header, lambda: base.weights)
         self._base = base
-        source = {**spec.values, "bank": base.digest}
-        self._rows_from = rows_source(Spec(spec.text, source), header.independence_unit)
+        self._spec = Spec(spec.text, {**spec.values, "bank": base.digest})
         self._seed: int = spec.values["seed"]
         self._last: tuple[int, Array] = (-1, np.empty(0, _BF16))
 
     @property
     def rows_from(self) -> str:
         """The generator with its seed and the bank's digest, see ``rows_source``."""
-        return self._rows_from
+        return rows_source(self._spec, self.independence_unit)
 
     @cached_property
     def _source(self) -> npt.NDArray[np.float32]:

@@ -6,13 +6,12 @@ ran them: an engine decides when and where a part is run, never what is in it.
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
+from ...banks.atomic import replace_file
 from ...banks.errors import InputError
 
 ENGINES: Final = ("local", "ray")
@@ -94,22 +93,13 @@ class Engine(Protocol):
 
 
 def write_whole(path: Path, document: bytes) -> None:
-    """Write under a temporary name, then rename: a killed run leaves no half file.
+    """Write a part's document as ``replace_file`` does.
 
     Raises:
         InputError: it cannot be written; nothing is left of it.
     """
     try:
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(document)
-                file.flush()
-                os.fsync(file.fileno())
-            Path(name).replace(path)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
+        replace_file(path, document, 0o600)
     except OSError as error:
         expected = "a directory that can be written"
         raise InputError("work", path.parent, expected, error.strerror or str(error)) from error

@@ -84,8 +84,9 @@ def why_paths_refuse(
     paths = paths_of(sides)
     for bank in banks if paths else ():
         block = at_logits(bank, bank.read(0, min(max(widths), bank.rows)))
+        weights = front_weights(bank)
         for width in widths:
-            launch = make_launch(bank, front_weights(bank), block, width, RANKS)
+            launch = make_launch(bank, weights, block, width, RANKS)
             reason = refusal(paths.values(), launch)
             if reason:
                 return f"{reason} (rows of {bank.name} that begin at the logits)"

@@ -63,7 +63,7 @@ class GatePlan:
         code: digest of the package's sources; shards of other code are never taken over.
         device: ``cpu`` or ``cuda``.
         device_plan: the device and its proven bounds; None on the CPU, or without a device.
-        paths: what the sides that are paths declare; None for selects.
+        declared: what the sides that are paths declare; None for selects.
     """
 
     banks: tuple[str, ...]
@@ -80,7 +80,7 @@ class GatePlan:
     code: str
     device: str = "cpu"
     device_plan: DevicePlan | None = None
-    paths: tuple[str | None, ...] = (None, None)
+    declared: tuple[str | None, ...] = (None, None)
 
     @property
     def digest(self) -> str:
@@ -109,7 +109,7 @@ class GatePlan:
     def from_json(text: str) -> GatePlan:
         """The plan of ``json.dumps(asdict(plan))``."""
         values = json.loads(text)
-        for name in ("banks", "digests", "rows", "widths", "paths"):
+        for name in ("banks", "digests", "rows", "widths", "declared"):
             values[name] = tuple(values[name])
         values["windows"] = tuple(tuple(line) for line in values["windows"])
         if values["device_plan"] is not None:
@@ -174,7 +174,7 @@ def make_plan(
         code=code_digest(),
         device=device,
         device_plan=make_device_plan(_device_forms(banks, sides, widths)) if on_device else None,
-        paths=declared_of(sides),
+        declared=declared_of(sides),
     )
     return plan, banks
 

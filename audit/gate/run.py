@@ -37,7 +37,6 @@ from .record import gate_record
 from .result import GateResult
 from .shard import MOST_MERGED, ShardResult
 from .shard_file import read_shard
-from .sides import parse_side
 from .workers import Progress, run_shards, tell_plan
 
 
@@ -93,8 +92,6 @@ def run_gate(
     _check_device(device)
     check_work(work)
     runs_on = make_engine(engine, workers, address)
-    sides = parse_side(baseline, "baseline", device), parse_side(candidate, "candidate", device)
-    check_elsewhere(sides, processes=engine != "local" or (workers or 1) > 1, kept=work is not None)
     began = time.perf_counter()
     absent = unavailable() if device == "cuda" else None
     plan, banks = make_plan(
@@ -102,10 +99,12 @@ def run_gate(
         shard_rows=shard_rows, sample_every=sample_every,
         device=device, on_device=device == "cuda" and absent is None,
     )  # fmt: skip
+    sides = plan.sides()
+    check_elsewhere(sides, processes=engine != "local" or (workers or 1) > 1, kept=work is not None)
     limits = Policy.model_validate(plan.policy)
     if sample is not None:
         check_sample(*sample, 0, 1)
-    absent = absent or why_paths_refuse(banks, plan.sides(), plan.widths)
+    absent = absent or why_paths_refuse(banks, sides, plan.widths)
     ran = GateRun() if absent is not None else run_plan(plan, runs_on, work, progress)
     merged = ran.merged
     outcomes = gate_outcomes(plan, banks, merged, absent, not_run=ran.not_run)
