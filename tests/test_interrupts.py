@@ -268,6 +268,25 @@ end(run)
     assert (done.returncode, done.stderr) == (3, "")
 
 
+def test_an_interrupt_that_another_thread_takes_waits_for_the_shield() -> None:
+    """The block holds for one thread: another one takes the signal, and Python wakes this one."""
+    body = """
+import threading
+
+def run():
+    threading.Thread(target=time.sleep, args=(8,), daemon=True).start()
+    with shielded():
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.3)
+        print("started whole")
+    time.sleep(8)
+
+end(run)
+"""
+    done = run_script(body, "2")
+    assert (done.returncode, done.stdout) == (130, "started whole\n")
+
+
 def test_a_shielded_process_never_has_the_groups_interrupt() -> None:
     """A worker that is still importing would print a traceback."""
     body = """

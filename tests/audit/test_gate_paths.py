@@ -9,8 +9,13 @@ import numpy as np
 import pytest
 
 import neartie
+from neartie.audit.gate.plan import make_plan
 from neartie.audit.gate.result import GateResult
 from neartie.audit.gate.run import plan_gate, run_gate
+from neartie.audit.gate.shard import ShardResult
+from neartie.audit.gate.shard_file import write_shard
+from neartie.audit.gate.workers import missing_shards
+from neartie.audit.policy import Policy
 from neartie.banks.errors import EnvelopeError, InputError
 from neartie.kernels import registry
 from neartie.kernels.contract import Launch, Routed
@@ -50,7 +55,7 @@ class Acme:
             out.ids[:, hit, 0] = worst[hit]
         if self.bug == "unwritten" and 5000 in row:
             out.ids[0, row == 5000, 3] = -0x5A5A5A5B
-        if self.bug == "raises" and 4000 in row:
+        if self.bug.startswith("raises") and int(self.bug[6:] or 4000) in row:
             raise RuntimeError("out of\\nmemory")
 """
 
@@ -77,10 +82,18 @@ def counted(result: GateResult) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("source", ["normal:geometry=k3", "special:geometry=mini,rows=200"])
-def test_a_path_is_counted_as_its_select_is(source: str) -> None:
+@pytest.mark.parametrize(
+    ("source", "select"),
+    [
+        ("normal:geometry=k3", "radix_bf16"),
+        ("special:geometry=mini,rows=200", "radix_bf16"),
+        # Sides that agree on most rows: what is not finite is looked at all the same.
+        ("special:geometry=mini,rows=200", "topk_sigmoid"),
+    ],
+)
+def test_a_path_is_counted_as_its_select_is(source: str, select: str) -> None:
     """The same arithmetic once by the fast loop, once by running the path launch by launch."""
-    pairs = [("standalone", "radix_bf16"), ("standalone", "route:select=radix_bf16")]
+    pairs = [("standalone", select), ("standalone", f"route:select={select}")]
     rows = {"rows": 200} if source.startswith("special") else {}
     by_select, by_path = (run_gate(a, b, source, **{**SMALL, **rows}) for a, b in pairs)
     assert counted(by_path) == counted(by_select)
@@ -135,9 +148,10 @@ def test_the_same_bits_with_two_processes(acme: str, tmp_path: Path, bug: str) -
     assert one.histograms.equals(two.histograms)
 
 
-def test_a_path_that_raises_is_not_run_and_leaves_nothing_of_its_width(acme: str) -> None:
-    """Row 4,000 is of width 20; width 9 keeps its rows."""
-    result = run_gate("standalone", f"{acme}:bug=raises", **SMALL)
+@pytest.mark.parametrize("row", [4000, 5800])
+def test_a_path_that_raises_is_not_run_and_leaves_nothing_of_its_width(acme: str, row: int) -> None:
+    """Both rows are of width 20, in its first shard and in its last; width 9 keeps its rows."""
+    result = run_gate("standalone", f"{acme}:bug=raises{row}", **SMALL)
     nine, twenty = sorted(result.record["coverage"], key=lambda item: item["width"])
     assert nine["ran"]
     assert not twenty["ran"]
@@ -147,6 +161,14 @@ def test_a_path_that_raises_is_not_run_and_leaves_nothing_of_its_width(acme: str
     ]
     assert result.exit_status == 3
     assert json.loads(result.to_json())["pooled"]["observed"]["units"] == 3000
+
+
+def test_a_kept_shard_that_could_not_be_run_is_tried_again(tmp_path: Path) -> None:
+    plan, _ = make_plan("standalone", "torch_topk", "normal", policy=Policy(), **SMALL)
+    first, second, *others = plan.shards()
+    write_shard(tmp_path, plan, first, ShardResult())
+    write_shard(tmp_path, plan, second, ShardResult(not_run="out of memory"))
+    assert missing_shards(tmp_path, plan) == [second, *others]
 
 
 def test_what_nobody_wrote_is_invalid(acme: str) -> None:
